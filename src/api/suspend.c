@@ -115,10 +115,12 @@ static int write_and_end(
 		rc = end_processes(sb, memory, err);
 	}
 	(void)fault("sandbox.suspend.ended");
-	if (rc == 0 || sb->state == SANDBOX_SUSPENDED)
+	if (rc == 0 || sb->state == SANDBOX_SUSPENDED) {
 		sandbox_usage_add(sb, run);
-	else
+	} else {
 		json_decref(run);
+		hold_drop(sb);
+	}
 	if (rc < 0) {
 		json_decref(figures);
 		return rc;

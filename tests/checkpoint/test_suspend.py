@@ -492,20 +492,26 @@ def signal_beside(instance, box, run):
         equal(json.loads(frames.next()[2]), {"id": 1, "ok": {}}, run["id"])
 
 
+def overlays(instance):
+    """How many of a sandbox the server holds."""
+    fds = f"/proc/{instance.process.pid}/fd"
+    return sum(os.readlink(f"{fds}/{fd}") == "/" for fd in os.listdir(fds) if os.path.lexists(f"{fds}/{fd}"))
+
+
 @require(*NEEDS)
-def test_what_is_refused_at_last_counts_once(fresh):
+def test_what_is_refused_at_last_counts_once_and_nothing_of_it_is_held(fresh):
     fresh.stop()
     fresh.start(CAY_FAULT="sandbox.suspend.saved=hold")
     with fresh.sandbox() as box, concurrent.futures.ThreadPoolExecutor() as threads:
-        run = start(fresh, box, "/usr/bin/python3", "-c", "import time; print('ready', flush=True)\ntime.sleep(1000)")
-        before = fresh.get(f"/v1/sandboxes/{box}/usage")
+        run = start(fresh, box, "/usr/bin/python3", "-c", "import time; f = open('/var/tmp/open', 'w'); print('ready', flush=True)\ntime.sleep(1000)")
+        before, held = fresh.get(f"/v1/sandboxes/{box}/usage"), overlays(fresh)
         refused = threads.submit(raises, ApiError, fresh.post, f"/v1/sandboxes/{box}/suspend")
         cay.wait_until(lambda: leaks.processes()[fresh.process.pid][1] == "T", 60, "its memory is on disk")
         signal_beside(fresh, box, run)
         os.kill(fresh.process.pid, signal.SIGCONT)
         equal(refused.result().code, "busy")
         after = fresh.get(f"/v1/sandboxes/{box}/usage")
-        equal(after["output_bytes"], before["output_bytes"])
+        equal((after["output_bytes"], overlays(fresh)), (before["output_bytes"], held))
         assert before["cpu_us"] <= after["cpu_us"] and before["running_ms"] <= after["running_ms"], (before, after)
 
 
