@@ -67,10 +67,24 @@ static int ask_keeper(struct exec *e, const json_t *request, struct err *err)
 	return rc;
 }
 
+/*
+ * Its keeper would refuse it, and does not even read it while it ends the processes: then nobody would ever answer. What was sent before `suspending` was written is read before anything is stopped.
+ */
+static int refuse_suspending(struct exec *e, struct err *err)
+{
+	const struct sandbox *sb = e->sandbox;
+
+	exec_drop(e);
+	return err_raise(err, ERR_BUSY, "sandbox '%s' is just being suspended", sb->name);
+}
+
 int exec_begin(struct exec *e, const json_t *request, struct err *err)
 {
-	int rc = exec_created(e, err);
+	int rc;
 
+	if (json_object_get(e->sandbox->doc, "suspending") != NULL)
+		return refuse_suspending(e, err);
+	rc = exec_created(e, err);
 	if (rc == 0)
 		return ask_keeper(e, request, err);
 	exec_answered(e, rc, NULL, err);

@@ -55,6 +55,22 @@ def test_the_check_of_an_apply_that_may_have_been_started_has_not_failed(tmp):
         equal((told[0], "exec.failed" in told), ("exec.created", False))
 
 
+@require("root", "cgroup2")
+def test_a_command_that_is_asked_for_while_the_processes_are_ended_is_refused(tmp):
+    """Their keeper reads nothing any more: it would be starting for ever."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="keeper.suspend.marked=hold")
+        instance.post("/v1/sandboxes", {"name": "box"})
+        instance.exec("box", "sleep", "1000")
+        suspended = Asked(instance, "POST", "/v1/sandboxes/box/suspend")
+        cay.wait_until(lambda: silent_keeper(instance), 30, "its keeper stands still")
+        asked = Asked(instance, "POST", "/v1/sandboxes/box/execs", {"argv": ["true"]})
+        os.kill(silent_keeper(instance), signal.SIGCONT)
+        equal((suspended.answer()[0], asked.answer()[1].get("error", {}).get("code")), (200, "busy"))
+        instance.post("/v1/sandboxes/box/resume")
+        equal([run["argv"] for run in instance.get("/v1/sandboxes/box/execs")["execs"]], [["sleep", "1000"]])
+
+
 @require("root")
 def test_output_of_a_keeper_that_dies_when_it_is_asked_for_it(tmp):
     """It is what is kept of it, as a moment later."""
