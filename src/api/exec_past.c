@@ -108,20 +108,14 @@ static size_t pass_some(struct sandbox *sb)
 static void ask_keeper(struct sandbox *sb)
 {
 	struct keeper *k = sb->keeper;
-	json_t *ok = NULL, *held = json_object(), *row;
-	size_t i;
+	json_t *held = NULL;
 
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
 		e->asked = e->ended && !e->archived;
 	}
-	if (framelink_call(&k->link, json_pack("{s:s,s:b}", "verb", "status", "brief", 1),
-		    clock_now_ns() + CALL_NS, &ok, NULL) == 0 &&
-		json_is_array(json_object_get(ok, "execs")) && sb->keeper == k) {
-		json_array_foreach (json_object_get(ok, "execs"), i, row)
-			(void)json_object_set_new(
-				held, json_string_value(json_object_get(row, "exec")), json_true());
+	if (keeper_holds(k, clock_now_ns() + CALL_NS, &held) == 0 && sb->keeper == k) {
 		list_for_each (&sb->execs, node, next) {
 			struct exec *e = list_entry(node, struct exec, node);
 
@@ -130,7 +124,6 @@ static void ask_keeper(struct sandbox *sb)
 		}
 	}
 	json_decref(held);
-	json_decref(ok);
 }
 
 static void tidy_main(void *arg)

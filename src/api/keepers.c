@@ -429,6 +429,36 @@ int keeper_connect(struct server *srv, const char *id)
 	return connect_by(srv, id, clock_now_ns() + CALL_NS);
 }
 
+/* Its status as of the beginning, and all its execs, in as many pieces as that takes; keepers of before say all at once. @deadline: 0 = as long as it is there. */
+static int all_pieces(struct keeper *k, bool brief, uint64_t deadline, json_t **ret)
+{
+	json_t *all = NULL, *execs = json_array();
+	json_int_t above = -1, next = 0;
+	int rc = 0;
+
+	while (rc == 0 && next > above) {
+		json_t *piece = NULL;
+
+		above = next;
+		rc = framelink_call(&k->link,
+			json_pack("{s:s,s:b,s:I}", "verb", "status", "brief", (int)brief, "above",
+				above),
+			deadline, &piece, NULL);
+		next = json_integer_value(json_object_get(piece, "above"));
+		if (rc == 0 && json_array_extend(execs, json_object_get(piece, "execs")) < 0)
+			rc = -EPROTO;
+		if (rc == 0 && all == NULL)
+			all = json_incref(piece);
+		json_decref(piece);
+	}
+	(void)json_object_set_new(all, "execs", execs);
+	if (rc == 0)
+		*ret = all;
+	else
+		json_decref(all);
+	return rc;
+}
+
 /* With all its execs; older keepers list them in the hello. */
 static int ask_status(struct keeper *k, uint64_t deadline)
 {
@@ -437,8 +467,7 @@ static int ask_status(struct keeper *k, uint64_t deadline)
 
 	if (json_object_get(k->hello_doc, "execs") != NULL)
 		return 0;
-	rc = framelink_call(
-		&k->link, json_pack("{s:s}", "verb", "status"), deadline, &status, NULL);
+	rc = all_pieces(k, false, deadline, &status);
 	if (rc < 0)
 		return rc;
 	json_decref(k->hello_doc);
@@ -456,6 +485,22 @@ static attr_noreturn void refuse_keeper(const struct err *err)
 	log_error("keeper",
 		"its sandbox goes on: start the version of cay that it was last run by, and stop it there");
 	_exit(EXIT_FAILURE);
+}
+
+int keeper_holds(struct keeper *k, uint64_t deadline_ns, json_t **ret)
+{
+	json_t *ok = NULL, *row;
+	size_t i;
+	int rc = all_pieces(k, true, deadline_ns, &ok);
+
+	if (rc < 0)
+		return rc;
+	*ret = json_object();
+	json_array_foreach (json_object_get(ok, "execs"), i, row)
+		(void)json_object_set_new(
+			*ret, json_string_value(json_object_get(row, "exec")), json_true());
+	json_decref(ok);
+	return 0;
 }
 
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)

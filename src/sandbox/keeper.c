@@ -28,6 +28,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#define STATUS_PIECE 512 /* execs: far less than a frame takes */
+
 /* --- state --- */
 
 static const struct {
@@ -113,17 +115,41 @@ json_t *keeper_hello(const struct keeper *k)
 	return hello;
 }
 
+static json_t *describe_exec(const struct exec *e, bool brief)
+{
+	return brief ? json_pack("{s:s}", "exec", e->id) : exec_describe(e);
+}
+
 json_t *keeper_status(const struct keeper *k, bool brief)
 {
 	json_t *status = keeper_hello(k), *execs = json_array();
 
+	list_for_each (&k->execs, pos, next)
+		(void)json_array_append_new(
+			execs, describe_exec(list_entry(pos, struct exec, node), brief));
+	(void)json_object_set_new(status, "execs", execs);
+	return status;
+}
+
+json_t *keeper_status_piece(const struct keeper *k, bool brief, uint16_t above)
+{
+	cleanup_free const struct exec **by_channel =
+		xalloc((UINT16_MAX + 1) * sizeof(*by_channel));
+	json_t *status = keeper_hello(k), *execs = json_array();
+	uint32_t c = above + 1U;
+
 	list_for_each (&k->execs, pos, next) {
 		const struct exec *e = list_entry(pos, struct exec, node);
 
-		(void)json_array_append_new(
-			execs, brief ? json_pack("{s:s}", "exec", e->id) : exec_describe(e));
+		by_channel[e->channel] = e;
+	}
+	for (; c <= UINT16_MAX && json_array_size(execs) < STATUS_PIECE; c++) {
+		if (by_channel[c] != NULL)
+			(void)json_array_append_new(execs, describe_exec(by_channel[c], brief));
 	}
 	(void)json_object_set_new(status, "execs", execs);
+	if (c <= UINT16_MAX)
+		(void)json_object_set_new(status, "above", json_integer(c - 1));
 	return status;
 }
 

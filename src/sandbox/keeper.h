@@ -270,6 +270,11 @@ json_t *keeper_hello(const struct keeper *k) attr_must_use;
 /** keeper_status() - the same and all execs that the keeper remembers, @brief: their ids alone; new reference. */
 json_t *keeper_status(const struct keeper *k, bool brief) attr_must_use;
 
+/**
+ * keeper_status_piece() - the same in pieces that a frame has room for, in the order of the channels: what is above @above (0 at first). It says `above`, where the next one begins, unless it is the last.
+ */
+json_t *keeper_status_piece(const struct keeper *k, bool brief, uint16_t above) attr_must_use;
+
 /** keeper_usage() - what the sandbox has consumed until now; new reference. Takes a reading of the memory. */
 json_t *keeper_usage(struct keeper *k) attr_must_use;
 

@@ -402,7 +402,15 @@ static void verb_usage(
 
 static void verb_status(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
-	keeper_reply(c, id, keeper_status(k, json_is_true(json_object_get(request, "brief"))));
+	bool brief = json_is_true(json_object_get(request, "brief"));
+	const json_t *above = json_object_get(request, "above");
+	json_int_t from = json_integer_value(above);
+
+	/* servers of before want all at once */
+	keeper_reply(c, id,
+		json_is_integer(above) && from >= 0 && from <= UINT16_MAX
+			? keeper_status_piece(k, brief, (uint16_t)from)
+			: keeper_status(k, brief));
 }
 
 static json_t *paths(const struct keeper *k)
