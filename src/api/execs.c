@@ -726,9 +726,11 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 		struct exec *e = list_entry(node, struct exec, node);
 
 		e->started = false;
+		e->unheard = !e->ended;
 	}
 	json_array_foreach (list, i, row) {
 		const char *id = json_string_value(json_object_get(row, "exec"));
+		const char *state = json_string_value(json_object_get(row, "state"));
 		struct exec *e = NULL;
 
 		if (id == NULL)
@@ -738,6 +740,7 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 		if (e == NULL)
 			continue;
 		e->started = true;
+		e->unheard = state != NULL && str_eq(state, "starting");
 		e->archived = false;
 		(void)json_object_set_new(
 			e->doc, "state", json_string(e->ended ? "ended" : "running"));
@@ -746,13 +749,59 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 			(pid_t)json_integer_value(json_object_get(row, "pid")),
 			e->ended ? NULL : e->id);
 	}
+}
+
+static bool any_unheard(const struct sandbox *sb)
+{
+	list_for_each (&sb->execs, node, next) {
+		if (list_entry(node, struct exec, node)->unheard)
+			return true;
+	}
+	return false;
+}
+
+/* @held: by their ids. */
+static void lose_unheard(struct sandbox *sb, const json_t *held)
+{
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
+		if (!e->unheard)
+			continue;
+		e->unheard = false;
+		if (json_object_get(held, e->id) != NULL)
+			continue;
+		e->archived = true;
 		/* it never came to be: the server died between the catalogue and the keeper */
-		if (!e->started && !e->ended)
-			finish_unseen(e, "lost", "the keeper does not know it");
+		finish_unseen(e, "lost", "the keeper does not know it");
 	}
+}
+
+/* What the last server had asked for has been begun by now, and what it was to hear has come: whom the keeper does not name then it can say nothing of. One that does not answer may do so later. */
+static void unheard_main(void *arg)
+{
+	struct sandbox *sb = arg;
+	struct keeper *k = sb->keeper;
+	json_t *held = NULL;
+	int rc;
+
+	if (k != NULL) {
+		k->refs++;
+		rc = keeper_holds(k, 0, &held);
+		if (rc == 0 && sb->keeper == k && sb->state != SANDBOX_REMOVING)
+			lose_unheard(sb, held);
+		json_decref(held);
+		keeper_unref(k);
+		waiters_wake(&sb->changed);
+	}
+	sandbox_unref(sb);
+}
+
+void execs_heard(struct sandbox *sb, uint64_t deadline_ns)
+{
+	while (any_unheard(sb) && sb->keeper != NULL && !sb->keeper->link.dead &&
+		waiters_wait(&sb->changed, deadline_ns) == 0)
+		;
 }
 
 void execs_settle(struct sandbox *sb, const json_t *list)
@@ -767,4 +816,6 @@ void execs_settle(struct sandbox *sb, const json_t *list)
 		if (e != NULL && json_is_object(json_object_get(row, "status")))
 			exec_has_ended(e, json_object_get(row, "status"));
 	}
+	if (any_unheard(sb))
+		fiber_start(unheard_main, sandbox_ref(sb));
 }

@@ -13,6 +13,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 	json_int_t keeper_pid = 0,
 		   init_pid = json_integer_value(json_object_get(k->hello_doc, "init_pid"));
+	uint64_t deadline;
 	json_t *where = NULL;
 	struct err err;
 
@@ -39,8 +40,9 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 			(json_int_t)json_array_size(json_object_get(k->hello_doc, "execs"))),
 		NULL);
 	/* only now: events that waited are of execs that are known by now */
-	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"),
-		clock_now_ns() + CALL_NS, NULL, NULL);
+	deadline = clock_now_ns() + CALL_NS;
+	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"), deadline, NULL, NULL);
+	execs_heard(sb, deadline);
 	/* the last server died between the catalogue and `go` */
 	if (json_is_true(json_object_get(k->hello_doc, "held")) && live_go(sb, &err) < 0)
 		log_error("sandbox", "resume '%s': %s", sb->name, err.msg);

@@ -162,7 +162,8 @@ struct exec {
 	json_t *doc;
 	bool ended;
 	bool archived; /* its keeper is gone, or has forgotten it: output is in STATE/exec, if anywhere */
-	bool asked; /* had ended when its keeper was asked which it still holds */
+	bool asked;   /* had ended when its keeper was asked which it still holds */
+	bool unheard; /* of an earlier server, whose keeper has not said what became of it */
 	bool started;
 	json_t *env;         /* the whole environment, until it is sent */
 	struct err *refused; /* why it never began, or NULL: for who waits for it */
@@ -709,11 +710,17 @@ void execs_tell_again(struct sandbox *sb);
 /** execs_forget() - drop all of them from memory. */
 void execs_forget(struct sandbox *sb);
 
-/** execs_adopt() - compare with what the keeper's hello says. */
+/** execs_adopt() - take over what the keeper says of them before it tells what waited. What it has forgotten, or has only just begun, is unheard of for now. */
 void execs_adopt(struct sandbox *sb, const json_t *list);
 
-/** execs_settle() - finish those that ended, as the keeper's hello says, and whose event the last server had journalled but not written to the catalogue. */
+/**
+ * execs_settle() - all that waited has come: finish those that ended, as @list says (of execs_adopt()), and whose event the last server had journalled but not written to the catalogue. Those that are
+ * still unheard of are asked for once more, in a fiber: which the keeper does not know then are lost.
+ */
 void execs_settle(struct sandbox *sb, const json_t *list);
+
+/** execs_heard() - wait until none is unheard of, the keeper is gone, or @deadline_ns (CLOCK_MONOTONIC) is over. Context: waits. */
+void execs_heard(struct sandbox *sb, uint64_t deadline_ns);
 
 /** exec_is_away() - it goes on when its sandbox is resumed, or has been rewound, unless something else is made of it. */
 bool exec_is_away(const struct exec *e);

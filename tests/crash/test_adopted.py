@@ -2,15 +2,37 @@
 """What happened to a sandbox while no server was there: the next one tells it as if it had been."""
 
 import concurrent.futures
+import contextlib
 import os
 import sys
 
+from lib import cay, leaks
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
 
 PIECE = 512  # as many commands
+MANY = 24  # of their output a keeper remembers less than that
+
+
+def is_gone(pid):
+    return leaks.processes().get(pid, (0, "Z"))[1] == "Z"
+
+
+def pids(instance, box, runs):
+    return [instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"] for run in runs]
+
+
+@contextlib.contextmanager
+def gate(tmp):
+    """A mount whose file `gate` is read to its end when what this gives is called."""
+    top = os.path.join(tmp, "project")
+    os.mkdir(top)
+    os.mkfifo(os.path.join(top, "gate"))
+    os.chmod(os.path.join(top, "gate"), 0o666)
+    held = os.open(os.path.join(top, "gate"), os.O_RDWR)
+    yield {"source": top, "target": "/p", "mode": "rw"}, lambda: os.close(held)
 
 
 @require("root")
@@ -24,3 +46,19 @@ def test_commands_of_which_one_message_cannot_tell(tmp):
         instance.start()
         listed = {run["id"]: (run["state"], run["pid"]) for run in instance.get(f"/v1/sandboxes/{box}/execs?limit=1000")["execs"]}
         equal(listed, {run["id"]: ("running", run["pid"]) for run in runs})
+
+
+@require("root")
+def test_commands_end_while_no_server_is_there_and_their_keeper_has_forgotten_them(tmp):
+    """Their output was too much to be remembered, their ends were not."""
+    with own_instance(tmp) as instance, gate(tmp) as (mount, open_gate):
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box", "mounts": [mount]})["id"]
+        runs = [instance.exec(box, "sh", "-c", f"cat /p/gate; head -c 1100000 /dev/zero; exit {n}") for n in range(1, MANY + 1)]
+        programs = pids(instance, box, runs)
+        instance.kill()
+        open_gate()
+        cay.wait_until(lambda: all(map(is_gone, programs)), 60, "they have ended")
+        instance.start()
+        ends = [instance.wait(box, run) for run in runs]
+        equal([(end["status"], end.get("code")) for end in ends], [("exited", n) for n in range(1, MANY + 1)])
