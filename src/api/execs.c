@@ -347,6 +347,14 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 		(void)json_object_set_new(e->doc, "state", json_string("running"));
 }
 
+void exec_was_refused(struct exec *e, const json_t *error)
+{
+	struct err err;
+	int rc = err_from_json(error, &err);
+
+	exec_answered(e, rc, NULL, &err);
+}
+
 int exec_refused(const struct exec *e, struct err *err)
 {
 	if (e->refused == NULL)

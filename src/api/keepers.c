@@ -89,7 +89,12 @@ static void take_event(struct keeper *k, const json_t *event)
 		return;
 	}
 	if (out.type == EVENT_EXEC_ENDED && e != NULL && e->comes_back)
-		return;                     /* by us, and it goes on */
+		return;                      /* by us, and it goes on */
+	if (out.type == EVENT_EXEC_FAILED) { /* whoever asked for it has gone: an earlier server */
+		if (e != NULL && !e->ended)
+			exec_was_refused(e, json_object_get(data, "error"));
+		return;
+	}
 	if (str_eq(type, "keeper.adopted")) /* all that waited has come */
 		execs_settle(sb, json_object_get(k->hello_doc, "execs"));
 	if (str_eq(type, "gateway.started"))

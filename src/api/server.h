@@ -638,6 +638,9 @@ int exec_created(struct exec *e, struct err *err);
 /** exec_answered() - the keeper's answer to `exec`: @rc as of the call. On failure the exec is gone afterwards. */
 void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err);
 
+/** exec_was_refused() - the same of a keeper that could not start it and has nobody to answer: @error is what it would have said (err_from_json()). The exec is gone afterwards. */
+void exec_was_refused(struct exec *e, const json_t *error);
+
 /** exec_refused() - for who has waited for its end: did it never begin? Return: 0, or the error with @err set. */
 int exec_refused(const struct exec *e, struct err *err) attr_must_use;
 

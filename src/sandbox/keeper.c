@@ -88,18 +88,31 @@ void keeper_reply(struct conn *c, json_int_t request, json_t *ok)
 		json_decref(ok);
 }
 
-void keeper_reply_error(struct conn *c, json_int_t request, const struct err *err)
+static json_t *describe_error(const struct err *err)
 {
 	/* a message may quote bytes of the payload: keep what is valid text */
 	bool text = str_utf8_valid(err->msg, strlen(err->msg));
 
-	if (c == NULL)
-		return;
-	keeper_send_json(c, FRAME_REPLY, 0,
-		json_pack("{s:I, s:{s:s, s:s, s:s, s:i}}", "id", request, "error", "code",
-			err_code_name(err->code), "message",
-			text ? err->msg : "the reason is not valid text", "hint", err->hint,
-			"errno", err->sys));
+	return json_pack("{s:s, s:s, s:s, s:i}", "code", err_code_name(err->code), "message",
+		text ? err->msg : "the reason is not valid text", "hint", err->hint, "errno",
+		err->sys);
+}
+
+void keeper_reply_error(struct conn *c, json_int_t request, const struct err *err)
+{
+	if (c != NULL)
+		keeper_send_json(c, FRAME_REPLY, 0,
+			json_pack("{s:I, s:o}", "id", request, "error", describe_error(err)));
+}
+
+void keeper_exec_failed(
+	struct keeper *k, const struct start_request *by, const char *exec, const struct err *err)
+{
+	if (by->conn != NULL && by->conn->primary && !by->conn->broken)
+		keeper_reply_error(by->conn, by->id, err);
+	else
+		keeper_event(
+			k, "exec.failed", exec, json_pack("{s:o}", "error", describe_error(err)));
 }
 
 json_t *keeper_hello(const struct keeper *k)

@@ -261,6 +261,10 @@ void keeper_reply(struct conn *c, json_int_t request, json_t *ok);
 /** keeper_reply_error() - answer request @request with @err. */
 void keeper_reply_error(struct conn *c, json_int_t request, const struct err *err);
 
+/** keeper_exec_failed() - the program of the exec with id @exec, which @by asked for, could not be started: that is the answer, or an event where whoever asked has gone. */
+void keeper_exec_failed(
+	struct keeper *k, const struct start_request *by, const char *exec, const struct err *err);
+
 /** keeper_event() - queue an event; @data is taken; @exec may be NULL. */
 void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *data);
 

@@ -141,7 +141,7 @@ void keeper_start_exec(struct keeper *k, const struct start_request *by, const j
 	for (int i = 0; i < 3; i++)
 		fd_close(&stdio[i]);
 	exec_free(e);
-	keeper_reply_error(by->conn, by->id, &err);
+	keeper_exec_failed(k, by, json_string_value(json_object_get(request, "exec")), &err);
 }
 
 static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)

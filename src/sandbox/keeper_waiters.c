@@ -223,7 +223,8 @@ static void forget_exec(struct waiter *w)
 
 static void launch_failed(struct keeper *k, struct waiter *w, const struct err *err)
 {
-	keeper_reply_error(w->conn, w->request, err);
+	keeper_exec_failed(
+		k, &(struct start_request){ .conn = w->conn, .id = w->request }, w->exec->id, err);
 	forget_exec(w);
 	waiter_over(k, w);
 }

@@ -4,6 +4,7 @@
 import concurrent.futures
 import contextlib
 import os
+import signal
 import sys
 
 from lib import cay, leaks
@@ -11,6 +12,7 @@ from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
+from stops import Asked  # noqa: E402
 
 PIECE = 512  # as many commands
 MANY = 24  # of their output a keeper remembers less than that
@@ -62,3 +64,26 @@ def test_commands_end_while_no_server_is_there_and_their_keeper_has_forgotten_th
         instance.start()
         ends = [instance.wait(box, run) for run in runs]
         equal([(end["status"], end.get("code")) for end in ends], [("exited", n) for n in range(1, MANY + 1)])
+
+
+def held_waiter(instance):
+    """Pid of the process that stands still before it becomes a command, or None."""
+    held = [pid for pid, (_, state, name) in leaks.processes().items() if (state, name) == ("T", "cay-waiter") and leaks.cgroup_tags([pid]) & instance.tags]
+    return held[0] if held else None
+
+
+@require("root", "cgroup2")
+def test_a_command_that_cannot_be_started_when_its_server_is_gone_is_over(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="waiter.asked:1=hold")
+        instance.post("/v1/sandboxes", {"name": "box"})
+        Asked(instance, "POST", "/v1/sandboxes/box/execs", {"argv": ["/no/such/program"]})
+        cay.wait_until(lambda: held_waiter(instance), 30, "it is about to be started")
+        instance.kill()
+        instance.start()
+        [run] = instance.get("/v1/sandboxes/box/execs")["execs"]
+        looks = Asked(instance, "GET", f"/v1/sandboxes/box/execs/{run['id']}?wait_ms=60000")
+        os.kill(held_waiter(instance), signal.SIGCONT)
+        equal(looks.answer()[1].get("error", {}).get("code"), "command_not_found")
+        equal(instance.get("/v1/sandboxes/box/execs")["execs"], [])
+        equal([e["data"]["error"]["code"] for e in instance.events() if e["type"] == "exec.failed"], ["command_not_found"])
