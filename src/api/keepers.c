@@ -48,6 +48,21 @@ static void on_closed(struct stream *s)
 
 /* --- what keepers send --- */
 
+void keeper_died(struct keeper *k, const json_t *said)
+{
+	const char *reason = json_string_value(json_object_get(said, "reason"));
+	const json_t *code = json_object_get(said, "code");
+
+	log_debug("keeper", "init of sandbox '%s' is gone", k->id);
+	if (reason != NULL) {
+		/* keepers of before do not say one */
+		k->lost_code = code != NULL ? err_code_parse(json_string_value(code)) : ERR_NONE;
+		(void)!str_copy(k->lost, sizeof(k->lost), reason);
+	}
+	k->failed = true;
+	sandbox_keeper_lost(k->sandbox);
+}
+
 static void take_event(struct keeper *k, const json_t *event)
 {
 	const char *type = json_string_value(json_object_get(event, "type"));
@@ -73,19 +88,7 @@ static void take_event(struct keeper *k, const json_t *event)
 		process_source_bind(k->srv->processes, sb->id,
 			(pid_t)json_integer_value(json_object_get(data, "pid")), exec);
 	if (str_eq(type, "sandbox.died")) {
-		const char *reason = json_string_value(json_object_get(data, "reason"));
-
-		log_debug("keeper", "init of sandbox '%s' is gone", sb->id);
-		if (reason != NULL) {
-			const json_t *code = json_object_get(data, "code");
-
-			/* keepers of before do not say one */
-			k->lost_code =
-				code != NULL ? err_code_parse(json_string_value(code)) : ERR_NONE;
-			(void)!str_copy(k->lost, sizeof(k->lost), reason);
-		}
-		k->failed = true;
-		sandbox_keeper_lost(sb);
+		keeper_died(k, data);
 		return;
 	}
 	if (out.type == EVENT_EXEC_ENDED && e != NULL && e->comes_back)

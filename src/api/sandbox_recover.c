@@ -43,6 +43,11 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	deadline = clock_now_ns() + CALL_NS;
 	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"), deadline, NULL, NULL);
 	execs_heard(sb, deadline);
+	/* all that it remembers is told by now, and its output can be kept: an end as if we had been there */
+	if (json_is_true(json_object_get(k->hello_doc, "init_gone"))) {
+		keeper_died(k, json_object_get(k->hello_doc, "lost"));
+		return;
+	}
 	/* the last server died between the catalogue and `go` */
 	if (json_is_true(json_object_get(k->hello_doc, "held")) && live_go(sb, &err) < 0)
 		log_error("sandbox", "resume '%s': %s", sb->name, err.msg);
@@ -133,8 +138,7 @@ static void recover_one(struct sandbox *sb)
 		!unborn(sb) && !is_restoring(sb, "rewind")) {
 		const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 
-		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused")) &&
-			!json_is_true(json_object_get(k->hello_doc, "init_gone"))) {
+		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused"))) {
 			adopt(sb, k);
 			return;
 		}

@@ -395,6 +395,9 @@ int keeper_ready(struct keeper *k, struct err *err);
 /** keeper_adopt() - connect to RUN/keepers/ID.sock and take the keeper over. Context: waits. NULL with @err set. */
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err);
 
+/** keeper_died() - PID 1 of its sandbox has ended, and with it all others. @said: the keeper's `reason` and `code`, where it was that which killed it; or NULL. The sandbox is lost, as soon as its lock is free. */
+void keeper_died(struct keeper *k, const json_t *said);
+
 /** keeper_holds() - the execs that @k remembers. @deadline_ns: 0 = as long as it is there. @ret: an object with a member for the id of each, the caller's. Return: 0 or -errno. Context: waits. */
 int keeper_holds(struct keeper *k, uint64_t deadline_ns, json_t **ret) attr_must_use;
 

@@ -125,6 +125,10 @@ json_t *keeper_hello(const struct keeper *k)
 		(json_int_t)json_array_size(k->events));
 
 	BUG_ON(hello == NULL);
+	if (k->lost != NULL)
+		(void)json_object_set_new(hello, "lost",
+			json_pack("{s:s,s:s}", "reason", k->lost, "code",
+				err_code_name(k->lost_code)));
 	return hello;
 }
 

@@ -87,3 +87,31 @@ def test_a_command_that_cannot_be_started_when_its_server_is_gone_is_over(tmp):
         equal(looks.answer()[1].get("error", {}).get("code"), "command_not_found")
         equal(instance.get("/v1/sandboxes/box/execs")["execs"], [])
         equal([e["data"]["error"]["code"] for e in instance.events() if e["type"] == "exec.failed"], ["command_not_found"])
+
+
+def loses_its_first_process(instance, name, while_away):
+    """What is told of it: error, and status and output of a command that had ended before and of one that had not."""
+    box = instance.post("/v1/sandboxes", {"name": name})
+    ended, running = instance.exec(name, "sh", "-c", "echo result; exit 3"), instance.exec(name, "sh", "-c", "echo longer; exec sleep 1000")
+    cay.wait_until(lambda: b"longer" in instance.output(name, running), 30, "it runs")
+    instance.wait(name, ended)
+    if while_away:
+        instance.kill()
+    os.kill(box["init_pid"], signal.SIGKILL)
+    cay.wait_until(lambda: is_gone(box["init_pid"]), 30, "its first process has ended")
+    if while_away:
+        instance.start()
+    cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{name}")["state"] not in ("running", "creating"), 30, "it is over")
+    told = instance.get(f"/v1/sandboxes/{name}")
+    ends = [instance.wait(name, run) for run in (ended, running)]
+    return (told["state"], told.get("error", {}).get("message", "").replace(name, "it"),
+            [(end["status"], end.get("code"), end.get("signal")) for end in ends], [instance.output(name, run) for run in (ended, running)])
+
+
+@require("root")
+def test_a_sandbox_ends_while_no_server_is_there(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        seen = loses_its_first_process(instance, "seen", False)
+        equal(seen[2:], ([("exited", 3, None), ("signaled", None, 9)], [b"result\n", b"longer\n"]))
+        equal(loses_its_first_process(instance, "unseen", True), seen)
