@@ -161,7 +161,8 @@ struct dump_name {
 	uint64_t inode;
 	char *text; /* without an end */
 	size_t size;
-	bool replaced;
+	bool replaced, regular;
+	struct image_file file; /* of a regular one: what is there */
 };
 
 /** struct dump - one capture. */
@@ -280,6 +281,12 @@ bool dump_is_gone(const char *name, size_t n);
  * name): others map it by that one, or will. After dump_tmpfs().
  */
 void dump_gone_mark(struct dump *d, struct mappings *maps);
+
+/**
+ * dump_file_stays() - note in description @index, of a file by its name that @d has seen mapped when all stood still, which file that was. Of those
+ * that belong to the sandbox's root alone nothing is: they come with its layers. @may_change: who maps it sees what others write to it.
+ */
+void dump_file_stays(struct dump *d, uint32_t index, bool may_change);
 
 /** dump_is_gone_file() - does @m map a file that had a name in some file system? */
 bool dump_is_gone_file(const struct proc_map *m);

@@ -84,12 +84,24 @@ static bool is_mapped_as(int there, const struct proc_map *m)
 	return same;
 }
 
-/* Is another file at its name, or none? */
-static bool is_replaced(int root, const struct proc_map *m)
+static void note_file(struct dump_name *name, const struct statx *st)
+{
+	name->regular = S_ISREG(st->stx_mode);
+	name->file = (struct image_file){ .size = st->stx_size,
+		.inode = st->stx_ino,
+		.changed_s = st->stx_mtime.tv_sec,
+		.changed_ns = st->stx_mtime.tv_nsec,
+		.born_s = st->stx_btime.tv_sec,
+		.born_ns = st->stx_btime.tv_nsec,
+		.has_birth = (st->stx_mask & STATX_BTIME) != 0 };
+}
+
+/* Is another file at its name, or none? @name: which it is. */
+static bool is_replaced(int root, const struct proc_map *m, struct dump_name *name)
 {
 	cleanup_fd int there = -1;
 	char path[PATH_MAX];
-	struct stat st;
+	struct statx st;
 
 	if (m->name_size >= sizeof(path) || memchr(m->name, '\\', m->name_size) != NULL)
 		return false;
@@ -99,8 +111,13 @@ static bool is_replaced(int root, const struct proc_map *m)
 		root, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 	if (there < 0)
 		return there == -ENOENT || there == -ENOTDIR || there == -ELOOP;
-	return fstat(there, &st) == 0 && st.st_ino != m->inode &&
-	       !(S_ISREG(st.st_mode) && is_mapped_as(there, m));
+	if (statx(there, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+		return false;
+	note_file(name, &st);
+	/* what an overlay has found once it goes on to show, also when it was removed below it */
+	if (st.stx_nlink == 0)
+		return true;
+	return st.stx_ino != m->inode && !(name->regular && is_mapped_as(there, m));
 }
 
 static bool may_be_replaced(const struct proc_map *m, dev_t plain)
@@ -138,15 +155,41 @@ static bool has_been_replaced(struct dump *d, int root, const struct proc_map *m
 		abort();
 	d->names = more;
 	more += d->n_names;
-	*more = (struct dump_name){ .inode = m->inode,
-		.size = m->name_size,
-		.replaced = is_replaced(root, m),
-		.text = malloc(m->name_size) };
+	*more = (struct dump_name){
+		.inode = m->inode, .size = m->name_size, .text = malloc(m->name_size)
+	};
 	if (more->text == NULL)
 		abort();
 	memcpy(more->text, m->name, m->name_size);
+	more->replaced = is_replaced(root, m, more);
 	d->next_name = ++d->n_names;
 	return more->replaced;
+}
+
+/* The file that is there, which at least one maps. */
+static const struct dump_name *find_there(const struct dump *d, struct image_span name)
+{
+	const void *text = d->image.tables[TABLE_BYTES].p + name.offset;
+
+	for (size_t i = 0; i < d->n_names; i++) {
+		const struct dump_name *one = &d->names[i];
+
+		if (one->regular && !one->replaced && one->size == name.length &&
+			memcmp(one->text, text, name.length) == 0)
+			return one;
+	}
+	return NULL;
+}
+
+void dump_file_stays(struct dump *d, uint32_t index, bool may_change)
+{
+	const struct dump_name *name;
+	struct image_description *out = dump_description(d, index);
+
+	if (out->data.length == 0 && (name = find_there(d, out->path)) != NULL)
+		out->data = image_add_bytes(&d->image, &name->file, sizeof(name->file));
+	if (!may_change)
+		out->a = 1;
 }
 
 static char *name_gone(const struct proc_map *m)

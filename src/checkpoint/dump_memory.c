@@ -776,6 +776,7 @@ static void add_file(struct dump *d, struct dump_process *p, const struct proc_m
 {
 	r->kind = REGION_FILE;
 	r->description = dump_file_by_path(d, m->name, m->name_size, m->shared && may_write, false);
+	dump_file_stays(d, r->description, m->shared);
 	if (!m->shared)
 		add_patches(d, p, r, pages);
 }
@@ -870,9 +871,12 @@ static int describe(struct dump *d, struct dump_process *p)
 	p->out.mm.env_start = p->stat.env_start;
 	p->out.mm.env_end = p->stat.env_end;
 	p->out.auxv = image_add_bytes(&d->image, auxv.p, auxv.n);
-	p->out.exe = dump_is_gone(path, (size_t)n)
-			     ? dump_gone_exe(d, p)
-			     : dump_file_by_path(d, path, (size_t)n, false, false);
+	if (dump_is_gone(path, (size_t)n)) {
+		p->out.exe = dump_gone_exe(d, p);
+		return 0;
+	}
+	p->out.exe = dump_file_by_path(d, path, (size_t)n, false, false);
+	dump_file_stays(d, p->out.exe, false);
 	return 0;
 }
 

@@ -112,6 +112,34 @@ static int wait_for_word(const struct talk *t, struct pollfd p[3])
 	}
 }
 
+/* What could not be made. */
+static int say_failed(struct template_message *m, struct err *err)
+{
+	m->step[sizeof(m->step) - 1] = '\0';
+	str_utf8_tidy(m->step);
+	if (m->status == -EBADMSG)
+		return err_raise(err, ERR_CORRUPT,
+			"%s: what lies on disk of it was changed, or the disk does not give it",
+			m->step);
+	if (m->status == TEMPLATE_LOCKED)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"a program holds a lock of '%s', which somebody else has locked: a file outside of the sandbox is one for its source and all its forks",
+				m->step),
+			"let it go, or stop who has it; a rewind or a resume of the sandbox takes its own lock again");
+	if (m->status == TEMPLATE_REPLACED)
+		return err_hint(err,
+			err_raise(err, ERR_CONFLICT,
+				"'%s' is not the file any more that a program has mapped: it was replaced or changed on the machine since, and what the program has in memory goes with the one that was there",
+				m->step),
+			"--files-only goes on without the programs; or bring the file back as it was, with its time of change");
+	if (m->step[0] == '\0')
+		return err_raise(
+			err, ERR_INTERNAL, "the template refused: %s", strerrordesc_np(-m->status));
+	return err_raise(err, ERR_INTERNAL, "process %d: %s: %s", m->pid, m->step,
+		strerrordesc_np(-m->status));
+}
+
 /* The next message. @ret: the descriptor that came along, NULL = none is expected. */
 static int receive(const struct talk *t, struct template_message *m, int *ret, struct err *err)
 {
@@ -125,25 +153,7 @@ static int receive(const struct talk *t, struct template_message *m, int *ret, s
 		n = fdpass_recv(t->sock, m, sizeof(*m), ret, ret != NULL ? 1 : 0, &got);
 	if (n != (ssize_t)sizeof(*m))
 		return err_raise(err, ERR_INTERNAL, "the template gave no answer (%zd)", n);
-	if (m->kind != TEMPLATE_FAILED)
-		return 0;
-	m->step[sizeof(m->step) - 1] = '\0';
-	str_utf8_tidy(m->step);
-	if (m->status == -EBADMSG)
-		return err_raise(err, ERR_CORRUPT,
-			"%s: what lies on disk of it was changed, or the disk does not give it",
-			m->step);
-	if (m->status == TEMPLATE_LOCKED)
-		return err_hint(err,
-			err_raise(err, ERR_UNSUPPORTED,
-				"a program holds a lock of '%s', which somebody else has locked: a file outside of the sandbox is one for its source and all its forks",
-				m->step),
-			"let it go, or stop who has it; a rewind or a resume of the sandbox takes its own lock again");
-	if (m->step[0] == '\0')
-		return err_raise(
-			err, ERR_INTERNAL, "the template refused: %s", strerrordesc_np(-m->status));
-	return err_raise(err, ERR_INTERNAL, "process %d: %s: %s", m->pid, m->step,
-		strerrordesc_np(-m->status));
+	return m->kind == TEMPLATE_FAILED ? say_failed(m, err) : 0;
 }
 
 /* T' says who it is. Return: its pidfd, or an error. */

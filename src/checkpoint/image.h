@@ -292,6 +292,15 @@ enum image_description_kind {
 	DESCRIPTION_PROC, /* by path: what /proc shows of a process. Each process opens its own; @a: when it has its threads, and its ids */
 };
 
+/** struct image_file - which file it was that had the name of a DESCRIPTION_FILE, where that is mapped; in its @data. The file of a fork must be the same. */
+struct image_file {
+	uint64_t size, inode;
+	int64_t changed_s, born_s; /* its content, and itself; wall clock */
+	uint32_t changed_ns, born_ns;
+	uint32_t has_birth; /* the file system tells when it was made */
+	uint32_t reserved;
+};
+
 enum image_socket_option {
 	SOCKET_REUSEADDR = 1,
 	SOCKET_REUSEPORT = 2,
@@ -340,9 +349,9 @@ struct image_description {
 	uint32_t mode;          /* S_IFMT and permissions */
 	struct image_span path; /* without a NUL */
 	struct image_span
-		data; /* what waits to be read from it; content of memory and unlinked files */
+		data; /* what waits to be read from it; content of memory and unlinked files; files by path: struct image_file, or nothing */
 	uint64_t a, b,
-		c; /* by kind: see the file of the object; memory and unlinked files: b and c are address and length of the content in the stash, and data is empty, or struct image_run each: of what is there; c 0 = it is in data itself */
+		c; /* by kind: see the file of the object; files by path: a 1 = who maps it would not see another change it, so nobody may have; memory and unlinked files: b and c are address and length of the content in the stash, and data is empty, or struct image_run each: of what is there; c 0 = it is in data itself */
 	struct image_span remote; /* sockets: the other end's address */
 	struct image_span
 		folder; /* unix sockets: where a name is seen from that does not begin at the root, or begins at another */

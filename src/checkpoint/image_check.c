@@ -376,6 +376,10 @@ static const char *check_by_kind(struct tables *t, const struct image_descriptio
 {
 	switch ((enum image_description_kind)d->kind) {
 	case DESCRIPTION_FILE:
+		return if_not(
+			d->data.length == 0 || (d->data.length == sizeof(struct image_file) &&
+						       d->data.offset % sizeof(uint64_t) == 0),
+			"nobody says which file it was");
 	case DESCRIPTION_FIFO:
 	case DESCRIPTION_PROC:
 		return NULL;

@@ -65,6 +65,8 @@ struct template_stream {
 
 #define TEMPLATE_LOCKED \
 	(-35) /* status of FAILED (EDEADLK): the file whose name is in @step is locked by somebody else */
+#define TEMPLATE_REPLACED \
+	(-116) /* ESTALE: the one that has the name in @step is not the file that was mapped */
 
 struct template_message {
 	uint32_t kind;

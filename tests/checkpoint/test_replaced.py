@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs whose own files are replaced while they run, as a package manager does it: they go on with what they have, here as there. In detail: objects/gone.c."""
 
+import contextlib
 import os
 import sys
 
-from lib.case import equal, require
+from lib.case import contains, equal, raises, require
+from lib.cay import ApiError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 from forking import ask, fork_live, put, put_file, rootless, start  # noqa: E402
-from suspending import there_and_back, through_suspend_and_rewind  # noqa: E402
+from suspending import resume, suspend, there_and_back, through_suspend_and_rewind  # noqa: E402
 from test_objects import PROGRAMS, begin, check  # noqa: E402
 
 TIMEOUT = 120
@@ -115,3 +117,127 @@ def test_through_suspend_and_rewind(instance):
     with instance.sandbox() as box:
         run = begin(instance, box, "gone")
         through_suspend_and_rewind(instance, box, lambda: check(instance, box, run))
+
+
+# --- on the machine, between the capture and what is made of it ---
+
+# Maps each file as it is told: privately, or to see what others write (letters p, s), and tells what it has of it.
+MAPS_ALL = """
+import mmap, sys
+kinds = {"p": (mmap.MAP_PRIVATE, mmap.PROT_READ), "s": (mmap.MAP_SHARED, mmap.PROT_READ)}
+held = []
+for arg in sys.argv[1:]:
+    flags, prot = kinds[arg[0]]
+    with open(arg[1:], "rb") as file:
+        held.append(mmap.mmap(file.fileno(), 0, prot=prot, flags=flags))
+print("ready", flush=True)
+for line in sys.stdin:
+    print([bytes(one[:5]) for one in held], flush=True)
+"""
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def replace(path, text):
+    """As a package manager does it: another file of the name."""
+    write(path + ".new", text)
+    os.replace(path + ".new", path)
+
+
+class OnTheMachine:
+    """A directory of the machine that is mounted at /m, with a file `data` that a program inside maps."""
+
+    def __init__(self, instance, tmp, mode, how):
+        self.instance, self.file = instance, os.path.join(tmp, "m", "data")
+        os.mkdir(os.path.dirname(self.file))
+        os.chmod(tmp, 0o755)
+        write(self.file, "first" * 2000)
+        self.box = instance.post("/v1/sandboxes", {"mounts": [{"source": os.path.dirname(self.file), "target": "/m", "mode": mode}]})["id"]
+        self.run = start(instance, self.box, "/usr/bin/python3", "-c", MAPS_ALL, how + "/m/data")
+
+    def has(self, text, box=None):
+        equal(ask(self.instance, box or self.box, self.run, "?"), f"{[text.encode()]}\n")
+
+    def refused(self, verb, **body):
+        error = raises(ApiError, lambda: self.instance.post(f"/v1/{verb}", body))
+        equal((error.status, error.code), (409, "conflict"))
+        contains(str(error), "'/m/data' is not the file any more that a program has mapped")
+        return error
+
+
+@contextlib.contextmanager
+def on_the_machine(instance, tmp, mode, how):
+    place = OnTheMachine(instance, tmp, mode, how)
+    try:
+        yield place
+    finally:
+        instance.remove(place.box)
+
+
+@require(*NEEDS)
+def test_replaced_on_the_machine_while_suspended(instance, tmp):
+    """The program has what it had of the old file, and would have the rest of the new one."""
+    with on_the_machine(instance, tmp, "cow", "p") as place:
+        suspend(instance, place.box)
+        os.rename(place.file, place.file + ".old")
+        write(place.file, "other" * 2000)
+        place.refused(f"sandboxes/{place.box}/resume")
+        equal(instance.get(f"/v1/sandboxes/{place.box}")["state"], "suspended")
+        os.rename(place.file + ".old", place.file)
+        resume(instance, place.box)
+        place.has("first")
+        suspend(instance, place.box)
+        os.truncate(place.file, 10)
+        place.refused(f"sandboxes/{place.box}/resume")
+        instance.post(f"/v1/sandboxes/{place.box}/resume", {"files_only": True})
+
+
+@require(*NEEDS)
+def test_replaced_on_the_machine_behind_a_snapshot(instance, tmp):
+    """Neither forks of it nor a rewind to it; a fork of now has the old one by itself."""
+    with on_the_machine(instance, tmp, "cow", "p") as place:
+        name = instance.post(f"/v1/sandboxes/{place.box}/snapshots", {"files_only": False})["id"]
+        replace(place.file, "other" * 2000)
+        place.refused(f"snapshots/{name}/fork")
+        place.has("first")
+        fork = fork_live(instance, place.box)[0]
+        place.has("first", fork)
+        instance.remove(fork)
+        place.refused(f"sandboxes/{place.box}/rewind", snapshot=name)
+        instance.post(f"/v1/sandboxes/{place.box}/rewind", {"snapshot": name, "files_only": True})
+
+
+@require(*NEEDS)
+def test_what_others_write_to_a_shared_file_is_seen(instance, tmp):
+    """Changed in place it is the same file; not if it was replaced."""
+    with on_the_machine(instance, tmp, "rw", "s") as place:
+        suspend(instance, place.box)
+        with open(place.file, "r+", encoding="ascii") as file:
+            file.write("later")
+        resume(instance, place.box)
+        place.has("later")
+        suspend(instance, place.box)
+        replace(place.file, "other" * 2000)
+        place.refused(f"sandboxes/{place.box}/resume")
+
+
+@require(*NEEDS)
+def test_what_the_sandbox_has_written_itself_comes_with_its_layers(instance, tmp):
+    """Copied up, in layers, behind a suspension and a rewind."""
+    with on_the_machine(instance, tmp, "cow", "s") as place:
+        instance.ok(place.box, "cp /m/data /m/own; printf later | dd of=/m/data conv=notrunc status=none")
+        own = start(instance, place.box, "/usr/bin/python3", "-c", MAPS_ALL, "p/m/own", "s/m/own", "p/m/data")
+        replace(place.file, "other" * 2000)
+        name = instance.post(f"/v1/sandboxes/{place.box}/snapshots", {"files_only": False})["id"]
+        forks = fork_live(instance, place.box)
+        forks += fork_live(instance, forks[0])
+        forks += [one["id"] for one in instance.post(f"/v1/snapshots/{name}/fork", {})["sandboxes"]]
+        there_and_back(instance, place.box)
+        instance.post(f"/v1/sandboxes/{place.box}/rewind", {"snapshot": name})
+        for one in (*forks, place.box):
+            equal(ask(instance, one, own, "?"), f"{[b'first', b'first', b'later']}\n")
+        for one in forks:
+            instance.remove(one)

@@ -78,14 +78,16 @@ static void add_descriptions(struct image_writer *w)
 	const uint32_t clients[] = { A_PENDING };
 	const int64_t timer[4] = { 0 };
 	const struct image_run there[] = { { 0, 4096 }, { 8192, 100 } };
+	const struct image_file file = { .size = 5000 };
 	struct image_span waiting = image_add_bytes(w, clients, sizeof(clients)),
 			  set = image_add_bytes(w, timer, sizeof(timer)),
-			  runs = image_add_bytes(w, there, sizeof(there));
+			  runs = image_add_bytes(w, there, sizeof(there)),
+			  which = image_add_bytes(w, &file, sizeof(file));
 	uint64_t content = image_stash_content(w, 100);
 
 #define ADD(at, path, ...) \
 	add_description(w, at, (struct image_description){ .kind = __VA_ARGS__ }, path)
-	ADD(A_FILE, "/bin/sh", DESCRIPTION_FILE, .n_locks = 1);
+	ADD(A_FILE, "/bin/sh", DESCRIPTION_FILE, .data = which, .n_locks = 1);
 	ADD(A_DIRECTORY, "/tmp", DESCRIPTION_FILE);
 	ADD(A_READER, NULL, DESCRIPTION_PIPE_READ, .peer = A_WRITER);
 	ADD(A_WRITER, NULL, DESCRIPTION_PIPE_WRITE, .peer = A_READER);
@@ -355,6 +357,8 @@ static const struct spoilt images[] = {
 	DESCRIBED(A_FILE, path.length, FAR, "a description has no name"),
 	DESCRIBED(A_FILE, path.length, 3, "a description has no name"),
 	DESCRIBED(A_FILE, data.length, FAR, SPAN),
+	DESCRIBED(A_FILE, data.length, 8, "nobody says which file it was"),
+	DESCRIBED(A_FILE, data.offset, 4, "nobody says which file it was"),
 	DESCRIBED(A_FILE, n_locks, 2, RANGE),
 	DESCRIBED(A_FILE, peer, A_DIRECTORY, "something has an other end that has none"),
 	DESCRIBED(A_FILE, owner.type, 4, "a description tells nobody of it"),

@@ -81,6 +81,15 @@ static void set_flags(int fd, description *d)
 			"set the flags of a description");
 }
 
+BARE_NORETURN void fork_fail_by_name(description *d, long why)
+{
+	static char name[sizeof(((struct template_message *)0)->step)];
+	const uint64_t n = d->path.length < sizeof(name) ? d->path.length : sizeof(name) - 1;
+
+	memcpy(name, image_bytes(d->path) + (d->path.length - n), n);
+	fork_fail(name, why);
+}
+
 static int open_file(description *d)
 {
 	uint32_t flags = (d->flags & ~(uint32_t)O_ONCE) | BARE_CLOEXEC | O_NO_TERMINAL;
@@ -88,6 +97,7 @@ static int open_file(description *d)
 		CALL4(__NR_openat, AT_CWD, image_bytes(d->path), flags, 0), image_bytes(d->path));
 	uint32_t kind = d->mode & S_KIND;
 
+	same_file_check(fd, d);
 	if (d->position != 0 && (kind == S_REGULAR || kind == S_DIRECTORY))
 		(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a file");
 	return fd;

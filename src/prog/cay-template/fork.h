@@ -153,6 +153,9 @@ BARE_NORETURN void fork_fail(const char *step, long rc);
 /** fork_fail_of() - the same of process @pid of the sandbox. */
 BARE_NORETURN void fork_fail_of(int32_t pid, const char *step, long rc);
 
+/** fork_fail_by_name() - the same because of the file of @d, whose name is said, or the end of that. @why: TEMPLATE_LOCKED and its like. */
+BARE_NORETURN void fork_fail_by_name(const struct image_description *d, long why);
+
 /** fork_pass() - send @n bytes and descriptor @fd, which stays open here. */
 void fork_pass(int socket, const void *bytes, uint64_t n, int fd);
 
@@ -329,6 +332,9 @@ void filters_lay(const struct image_process *p, char *at);
 
 /** filters_hold() - have the helper hold the threads of @p that must not run by themselves. @calls: of filters_lay(). */
 void filters_hold(const struct image_process *p, uint64_t calls);
+
+/** same_file_check() - end the fork, saying which it is, if @fd has another file than @d was of. In the opener. */
+void same_file_check(int fd, const struct image_description *d);
 
 /** files_open() - make every description. In the opener. */
 void files_open(void);

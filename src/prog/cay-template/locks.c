@@ -13,16 +13,6 @@
 #define LOCK_ALONE  2
 #define LOCK_NOWAIT 4
 
-/* @d: whose file it is. Its name is said, or the end of that. */
-static BARE_NORETURN void fail_locked(const struct image_description *d)
-{
-	static char name[64];
-	const uint64_t n = d->path.length < sizeof(name) ? d->path.length : sizeof(name) - 1;
-
-	memcpy(name, image_bytes(d->path) + (d->path.length - n), n);
-	fork_fail(name, TEMPLATE_LOCKED);
-}
-
 /* Return: whether it is to be had. */
 static bool take(int fd, const struct image_lock *lock)
 {
@@ -49,7 +39,7 @@ void locks_take(int fd, const struct image_description *d)
 {
 	for (uint32_t i = 0; i < d->n_locks; i++) {
 		if (!take(fd, IMAGE_ROW(struct image_lock, TABLE_LOCKS, d->first_lock + i)))
-			fail_locked(d);
+			fork_fail_by_name(d, TEMPLATE_LOCKED);
 	}
 }
 
@@ -72,6 +62,6 @@ void locks_become(const struct image_process *p)
 			IMAGE_ROW(struct image_lock, TABLE_LOCKS, p->first_lock + i);
 
 		if (!take(lock->fd, lock))
-			fail_locked(description_of(p, lock->fd));
+			fork_fail_by_name(description_of(p, lock->fd), TEMPLATE_LOCKED);
 	}
 }
