@@ -57,6 +57,10 @@ enum plan_flag {
 	PLAN_NO_TERMINAL = 32, /* has left the terminal of its session */
 	PLAN_STOPPED = 64,     /* by a signal: goes on when it is told to */
 	PLAN_ALONE = 128,      /* one thread, which runs at once: pages may come later */
+	PLAN_ADOPTS =
+		256, /* takes the children of helpers that are late: it is a subreaper (prctl(2)) before they end, and when all others have */
+	PLAN_LATE =
+		512, /* a helper of whose children somebody is to be the parent who takes them */
 };
 
 /** struct plan_process - one process to clone, parents before children. */

@@ -10,6 +10,7 @@ struct node {
 	struct plan_process out;
 	int32_t session;
 	uint32_t creator; /* index of a node, or IMAGE_NONE */
+	uint32_t adopter; /* of a late helper: who becomes its children's parent */
 	bool placed;
 	uint32_t place;
 };
@@ -114,7 +115,7 @@ static uint32_t orphan_creator(struct planner *p, const struct plan_input *in)
 	if (in->session == in->pid)
 		return add_helper(p, free_pid(p), 0, IMAGE_NONE, in->leaf);
 	leader = session_leader(p, in->session, in->leaf);
-	if ((p->nodes[leader].out.flags & PLAN_HELPER) != 0)
+	if ((p->nodes[leader].out.flags & (PLAN_HELPER | PLAN_LATE)) == PLAN_HELPER)
 		return leader;
 	return add_helper(p, free_pid(p), 0, leader, in->leaf);
 }
@@ -122,21 +123,27 @@ static uint32_t orphan_creator(struct planner *p, const struct plan_input *in)
 static int choose_creator(struct planner *p, uint32_t i, struct err *err)
 {
 	const struct plan_input *in = &p->in[i];
-	uint32_t creator = IMAGE_NONE;
 
+	if (in->parent == 0)
+		return in->session == in->pid
+			       ? 0
+			       : err_raise(err, ERR_UNSUPPORTED,
+					 "process %d: started from outside, but in the session of process %d",
+					 in->pid, in->session);
 	if (in->parent == 1)
-		creator = orphan_creator(p, in);
-	else if (in->parent != 0)
-		creator = find(p, in->parent);
-	else if (in->session != in->pid)
-		return err_raise(err, ERR_UNSUPPORTED,
-			"process %d: started from outside, but in the session of process %d",
-			in->pid, in->session);
-	if (in->parent != 0 && creator == IMAGE_NONE)
-		return err_raise(err, ERR_UNSUPPORTED, "process %d: its parent %d is not there",
-			in->pid, in->parent);
-	p->nodes[i].creator = creator;
-	return 0;
+		return 0; /* choose_for_orphan() */
+	p->nodes[i].creator = find(p, in->parent);
+	return p->nodes[i].creator != IMAGE_NONE
+		       ? 0
+		       : err_raise(err, ERR_UNSUPPORTED, "process %d: its parent %d is not there",
+				 in->pid, in->parent);
+}
+
+/* When the sessions of those that subreapers have taken are there. */
+static void choose_for_orphan(struct planner *p, uint32_t i)
+{
+	if (p->in[i].parent == 1)
+		p->nodes[i].creator = orphan_creator(p, &p->in[i]);
 }
 
 /* The session that node @i is born into when it is cloned before its creator's setsid(). */
@@ -150,21 +157,65 @@ static int32_t session_before(const struct planner *p, uint32_t i)
 		       : p->nodes[creator->creator].session;
 }
 
-static int choose_session(struct planner *p, uint32_t i, struct err *err)
+/*
+ * No parent has children in a session that neither it nor who made it was ever in, but a subreaper that has taken them. Somebody of the session makes @i and ends late: a child of the leader,
+ * or who stands for it when it is dead, a child of the subreaper then.
+ */
+static void adopt(struct planner *p, uint32_t i)
+{
+	uint32_t adopter = p->nodes[i].creator, leaf = p->in[i].leaf, helper,
+		 leader = find(p, p->nodes[i].session);
+
+	if (leader == IMAGE_NONE)
+		helper = add_helper(p, p->nodes[i].session, PLAN_LEADER | PLAN_LATE, adopter, leaf);
+	else if ((p->nodes[leader].out.flags & PLAN_LATE) != 0)
+		helper = leader;
+	else
+		helper = add_helper(p, free_pid(p), PLAN_LATE, leader, leaf);
+	if (helper != leader)
+		p->nodes[helper].adopter = adopter;
+	p->nodes[adopter].out.flags |= PLAN_ADOPTS;
+	p->nodes[i].creator = helper;
+}
+
+static void choose_session(struct planner *p, uint32_t i)
 {
 	struct node *node = &p->nodes[i];
 
 	if (node->creator == IMAGE_NONE || (node->out.flags & PLAN_LEADER) != 0 ||
 		node->session == p->nodes[node->creator].session)
-		return 0;
+		return;
 	if ((p->nodes[node->creator].out.flags & PLAN_LEADER) != 0 &&
-		session_before(p, i) == node->session) {
+		session_before(p, i) == node->session)
 		node->out.flags |= PLAN_OLD_SESSION;
-		return 0;
+	else
+		adopt(p, i);
+}
+
+/* Who takes the children of @helper when it ends: the next above it that takes any. */
+static uint32_t taker(const struct planner *p, uint32_t helper)
+{
+	uint32_t i = p->nodes[helper].creator;
+
+	for (uint32_t steps = 0; steps < p->n && i != IMAGE_NONE; steps++) {
+		if ((p->nodes[i].out.flags & PLAN_ADOPTS) != 0)
+			return i;
+		i = p->nodes[i].creator;
 	}
+	return IMAGE_NONE;
+}
+
+/* Is it the one that has them? */
+static int check_adopted(const struct planner *p, uint32_t i, struct err *err)
+{
+	uint32_t creator = p->nodes[i].creator, parent = find(p, p->in[i].parent);
+
+	if (creator == IMAGE_NONE || (p->nodes[creator].out.flags & PLAN_LATE) == 0 ||
+		(p->nodes[creator].adopter == parent && taker(p, creator) == parent))
+		return 0;
 	return err_raise(err, ERR_UNSUPPORTED,
 		"process %d: nobody can put it into session %d again, its parent %d is in another",
-		node->out.pid, node->session, p->nodes[node->creator].out.pid);
+		p->nodes[i].out.pid, p->nodes[i].session, p->in[i].parent);
 }
 
 static int choose_group(struct planner *p, uint32_t i, struct err *err)
@@ -225,7 +276,11 @@ int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, si
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
 		rc = choose_creator(&p, i, err);
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
-		rc = choose_session(&p, i, err);
+		choose_session(&p, i);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		choose_for_orphan(&p, i);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		rc = check_adopted(&p, i, err);
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
 		rc = choose_group(&p, i, err);
 	for (uint32_t i = 0; i < p.n; i++)

@@ -3,7 +3,8 @@
  * DOC: checkpoint/plan.h - from "who is whose child, in which session and group" to the order in which processes can be cloned so. Pure.
  *
  * Rules of the kernel that make it a puzzle: a session is made by its leader before its members are cloned; a process whose parent died is a child of PID 1
- * only if some parent of it dies; a group must have its leader while others join. So there are helpers: processes that end when their part is played.
+ * only if some parent of it dies, and of a subreaper (PR_SET_CHILD_SUBREAPER) only if that happens when that one is; a group must have its leader while others
+ * join. So there are helpers: processes that end when their part is played, those whose children go to PID 1 first.
  */
 #ifndef CAY_CHECKPOINT_PLAN_H
 #define CAY_CHECKPOINT_PLAN_H

@@ -433,6 +433,11 @@ def test_more_pipes_than_a_user_may_have_large_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_reapers(instance):
+    both_go_on(instance, "reapers")
+
+
+@require("root", "cgroup2")
 def test_object_registers(instance):
     both_go_on(instance, "registers")
 

@@ -57,13 +57,23 @@ void limits_end(const struct image_process *p)
 	}
 }
 
+/* Who adopts is one already. The keeper may be told of each of these calls. */
+static void set_subreaper(const struct image_process *p, const struct plan_process *planned)
+{
+	bool adopts = (planned->flags & PLAN_ADOPTS) != 0, takes = p->subreaper != 0;
+
+	if (!adopts && !takes)
+		return;
+	fork_await(STAGE_ADOPTED);
+	if (adopts != takes)
+		(void)fork_must(CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, takes, 0, 0, 0),
+			"take others' children");
+}
+
 static void set_attributes(const struct image_process *p)
 {
 	(void)CALL1(__NR_umask, p->umask);
 	(void)CALL1(__NR_personality, p->personality);
-	/* the keeper may be told of each of these calls */
-	if (p->subreaper != 0)
-		(void)CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, p->subreaper, 0, 0, 0);
 	/* what is told in one number is set by two: whether, and for whom not */
 	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable & 1, p->thp_disable & ~1U, 0, 0);
 	for (uint32_t i = 0; i < 32; i++) {
@@ -83,13 +93,15 @@ static void set_attributes(const struct image_process *p)
 BARE_NORETURN void become(uint32_t index)
 {
 	const struct image_process *p = IMAGE_ROW(struct image_process, TABLE_PROCESSES, index);
+	const struct plan_process *place = planned(index);
 	uint64_t all = ~0ULL;
 
 	(void)CALL4(__NR_rt_sigprocmask, 2 /* SETMASK */, &all, 0, 8);
 	opener_confine();
 	bare_fault("live.process.confined");
+	set_subreaper(p, place);
 	set_attributes(p);
-	memory_become(p, planned(index));
+	memory_become(p, place);
 	lazy_need(p);
 	memory_describe(p);
 	files_become(p);

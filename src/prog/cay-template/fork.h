@@ -19,6 +19,9 @@
 enum fork_stage {
 	STAGE_CLONED,
 	STAGE_GROUPED,
+	STAGE_SETTLED,  /* who has had helpers that end early: they have ended, */
+	STAGE_ADOPTING, /* who takes the children of those that end late is a subreaper, */
+	STAGE_ADOPTED,  /* who has had such: they have ended. Only now others may be subreapers */
 	STAGE_READY,
 	STAGE_ARMED, /* the helper's: it watches whoever leaves with filters of its own, or is to be stopped, */
 	STAGE_FIRST, /* who goes first, */
@@ -164,6 +167,9 @@ long fork_must(long rc, const char *step);
 
 /** fork_arrive() - say that this process has come to the end of @stage, and wait for all the others. */
 void fork_arrive(enum fork_stage stage);
+
+/** fork_await() - wait until all have come to the end of @stage. */
+void fork_await(enum fork_stage stage);
 
 /** fork_pass_stage() - the same without waiting. At STAGE_LEFT it is the last thing that a process of the fork says: it is a program's again. */
 void fork_pass_stage(enum fork_stage stage);

@@ -94,17 +94,22 @@ void fork_pass_stage(enum fork_stage stage)
 		futex_wake(&s->arrived[stage]);
 }
 
-void fork_arrive(enum fork_stage stage)
+void fork_await(enum fork_stage stage)
 {
 	struct fork_shared *s = fork_shared();
 	uint32_t now;
 
-	fork_pass_stage(stage);
 	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= (uint32_t)stage) {
 		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
 			bare_exit(125);
 		futex_wait(&s->stage, now);
 	}
+}
+
+void fork_arrive(enum fork_stage stage)
+{
+	fork_pass_stage(stage);
+	fork_await(stage);
 }
 
 /* Before the processes run each is needed. Who reports a failure does so before it dies. */
@@ -303,20 +308,77 @@ static void clone_children(uint32_t index, bool old_session)
 	}
 }
 
-/* Helpers among the children have done their work when all have joined their groups; zombies have ended when their signal is here, to be forgotten. */
-static void settle_children(uint32_t index)
+static bool is_helper(const struct plan_process *p, uint32_t late)
+{
+	return (p->flags & PLAN_HELPER) != 0 && (p->flags & PLAN_LATE) == late;
+}
+
+static bool has_helper(uint32_t index, uint32_t late)
+{
+	const struct plan_process *all = plan_processes();
+	uint32_t i = index + 1;
+
+	while (i < plan->n_processes && !(all[i].parent == index && is_helper(&all[i], late)))
+		i++;
+	return i < plan->n_processes;
+}
+
+/* @late: 0 or PLAN_LATE */
+static void wait_for_helpers(uint32_t index, uint32_t late)
+{
+	const struct plan_process *all = plan_processes();
+
+	for (uint32_t i = index + 1; i < plan->n_processes; i++) {
+		if (all[i].parent == index && is_helper(&all[i], late))
+			(void)CALL4(__NR_wait4, all[i].pid, 0, WALL, 0);
+	}
+}
+
+/* They have ended when their signal is here, to be forgotten. */
+static void wait_for_zombies(uint32_t index)
 {
 	const struct plan_process *all = plan_processes();
 	int info[32];
 
-	for (uint32_t i = 0; i < plan->n_processes; i++) {
-		if (all[i].parent != index)
-			continue;
-		if ((all[i].flags & PLAN_HELPER) != 0)
-			(void)CALL4(__NR_wait4, all[i].pid, 0, WALL, 0);
-		else if ((all[i].flags & PLAN_ZOMBIE) != 0)
+	for (uint32_t i = index + 1; i < plan->n_processes; i++) {
+		if (all[i].parent == index && (all[i].flags & PLAN_ZOMBIE) != 0)
 			(void)CALL5(__NR_waitid, P_PID, all[i].pid, info, WEXITED | WNOWAIT, 0);
 	}
+}
+
+static BARE_NORETURN void end_helper(void)
+{
+	life_end(0);
+	bare_exit(0);
+}
+
+/*
+ * Helpers have done their work when all have joined their groups. What they have made becomes PID 1's while nobody is a subreaper; then that of those who have taken it in the source; and
+ * when no helper is left others may say again that they would (become()).
+ */
+static void settle(uint32_t index)
+{
+	const struct plan_process *p = &plan_processes()[index];
+
+	if (is_helper(p, 0))
+		end_helper();
+	wait_for_helpers(index, 0);
+	wait_for_zombies(index);
+	if (has_helper(index, 0))
+		fork_pass_stage(STAGE_SETTLED);
+	if ((p->flags & PLAN_ADOPTS) != 0) {
+		fork_await(STAGE_SETTLED);
+		(void)fork_must(CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
+			"take others' children");
+		fork_pass_stage(STAGE_ADOPTING);
+	}
+	if (is_helper(p, PLAN_LATE)) {
+		fork_await(STAGE_ADOPTING);
+		end_helper();
+	}
+	wait_for_helpers(index, PLAN_LATE);
+	if (has_helper(index, PLAN_LATE))
+		fork_pass_stage(STAGE_ADOPTED);
 }
 
 static uint32_t terminal_of(const struct plan_process *p)
@@ -357,11 +419,7 @@ static BARE_NORETURN void run(uint32_t index)
 		life_end(0);
 		end_as(p->status);
 	}
-	if ((p->flags & PLAN_HELPER) != 0) {
-		life_end(0);
-		bare_exit(0);
-	}
-	settle_children(index);
+	settle(index);
 	lazy_begin(p);
 	become(p->image);
 }
@@ -713,11 +771,35 @@ static BARE_NORETURN void reap(void)
 	bare_exit(0);
 }
 
+/* Who waits for helpers that end so. An early helper waits for nobody. */
+static uint32_t count_creators(uint32_t late)
+{
+	static bool counted[2][TEMPLATE_PIDS_MAX * 2];
+	const struct plan_process *all = plan_processes();
+	bool *done = counted[late != 0];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		uint32_t parent = all[i].parent;
+
+		if (!is_helper(&all[i], late) || parent == IMAGE_NONE || done[parent] ||
+			is_helper(&all[parent], 0))
+			continue;
+		done[parent] = true;
+		n++;
+	}
+	return n;
+}
+
 /* Zombies and helpers have ended when the others are restored. */
 static void set_expected(void)
 {
 	uint32_t *expected = fork_shared()->expected;
 
+	expected[STAGE_SETTLED] = count_creators(0);
+	expected[STAGE_ADOPTED] = count_creators(PLAN_LATE);
+	for (uint32_t i = 0; i < plan->n_processes; i++)
+		expected[STAGE_ADOPTING] += (plan_processes()[i].flags & PLAN_ADOPTS) != 0;
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
 	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
 	expected[STAGE_HEARD] = stops_parents();
@@ -761,6 +843,9 @@ BARE_NORETURN void fork_main(void)
 	conduct(STAGE_GROUPED);
 	while (n_root_helpers > 0)
 		(void)CALL4(__NR_wait4, root_helpers[--n_root_helpers], 0, WALL, 0);
+	conduct(STAGE_SETTLED);
+	conduct(STAGE_ADOPTING);
+	conduct(STAGE_ADOPTED);
 	conduct(STAGE_READY);
 	helper_finish();
 	helper_pass(STAGE_ARMED);
