@@ -191,80 +191,11 @@ static int add_zombies(struct dump *d, struct err *err)
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
-{
-	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* All pids and tids, sorted; while the threads are still known, before the release. */
-static void list_taken(struct dump *d)
-{
-	size_t n = 1, at = 0;
-	int32_t *all;
-
-	for (size_t i = 0; i < d->n; i++)
-		n += d->processes[i].tracee.n_threads + 3;
-	all = calloc(n, sizeof(*all));
-	if (all == NULL)
-		abort();
-	for (size_t i = 0; i < d->n; i++) {
-		const struct dump_process *p = &d->processes[i];
-
-		all[at++] = p->tracee.inner;
-		all[at++] = p->place.session;
-		all[at++] = p->place.group;
-		for (size_t j = 0; j < p->tracee.n_threads; j++)
-			all[at++] = p->tracee.threads[j].inner;
-	}
-	qsort(all, at, sizeof(*all), by_number);
-	d->taken = all;
-	d->n_taken = at;
-}
-
-/* Does one thread act on its memory, from the first instant on, and on nobody else's? (A lock makes mremap() wait for pages before it says what it has moved.) */
-static bool is_alone(const struct dump_process *p)
-{
-	return !p->tracee.zombie && p->out.n_threads == 1 && p->out.own_filters == 0 &&
-	       !p->place.stopped && !p->locks && p->base == NULL && !p->inherited_from;
-}
-
-/* The order in which they are made again. @head: gets what follows from it. @ret: free() it. */
-static int order_processes(
-	const struct dump *d, struct plan *head, struct plan_process **ret, struct err *err)
-{
-	struct plan_input *inputs = calloc(d->n + 1, sizeof(*inputs));
-	int32_t unused[2];
-	int rc;
-
-	if (inputs == NULL)
-		abort();
-	for (size_t i = 0; i < d->n; i++) {
-		inputs[i] = d->processes[i].place;
-		inputs[i].alone = is_alone(&d->processes[i]);
-		if (d->processes[i].base != NULL)
-			inputs[i].base = d->processes[i].base->tracee.inner;
-	}
-	rc = plan_order(
-		inputs, (uint32_t)d->n, d->taken, d->n_taken, ret, &head->n_processes, unused, err);
-	head->helper_pid = unused[0];
-	head->opener_pid = unused[1];
-	head->last_pid = d->n_taken > 0 ? d->taken[d->n_taken - 1] : 1;
-	free(inputs);
-	return rc;
-}
-
 /* The last refusals: nothing has been changed yet, and nothing is refused once the processes run. */
 static int check_all(struct dump *d, struct err *err)
 {
-	struct plan_process *processes = NULL;
-	struct plan head;
-	int rc;
+	int rc = dump_order_check(d, err);
 
-	list_taken(d);
-	rc = order_processes(d, &head, &processes, err);
-	free(processes);
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (!d->processes[i].tracee.zombie)
 			rc = dump_maps(d, &d->processes[i], err);
@@ -448,7 +379,7 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 {
 	struct plan_process *processes = NULL;
 	struct plan head = { .n_leaves = d->order->n_leaves, .n_slots = d->order->n_slots };
-	int rc = order_processes(d, &head, &processes, err);
+	int rc = dump_order(d, &head, &processes, err);
 	int32_t last = dump_last_number(d);
 
 	/* numbers that have been used before, and may be remembered, do not come again at once */

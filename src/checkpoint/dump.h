@@ -237,6 +237,13 @@ bool dump_note(struct dump *d, struct err *err);
 /** dump_examine() - look at the running processes of @d->order without stopping them. @out: filled. */
 void dump_examine(struct dump *d, struct dump_examination *out);
 
+/** dump_order() - the order in which the processes are made again. @head: gets what follows from it. @ret: on success struct plan_process of each and of helpers, free(). After dump_order_check(). */
+int dump_order(const struct dump *d, struct plan *head, struct plan_process **ret,
+	struct err *err) attr_must_use;
+
+/** dump_order_check() - refuse whose place among the processes nobody can make again. After dump_tree(), while the threads are known. */
+int dump_order_check(struct dump *d, struct err *err) attr_must_use;
+
 /** dump_filtered() - into @r: of the processes of @order, which run, how many have system call filters of their own, and whether one is closed (tracee_is_closed()). */
 void dump_filtered(const struct dump_order *order, struct dump_report *r);
 

@@ -44,6 +44,32 @@ static void examine_one(struct dump *d, struct dump_process *p)
 		(void)dump_note(d, &err);
 }
 
+/* Has somebody got another parent, or gone, since it was looked at? */
+static bool has_moved(const struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		cleanup_buf struct buf text = BUF_INIT(4096);
+		struct proc_stat now;
+
+		if (file_read_at(d->processes[i].tracee.proc, "stat", &text) < 0 ||
+			proc_stat_parse(buf_cstr(&text), &now) < 0 ||
+			now.ppid != d->processes[i].stat.ppid)
+			return true;
+	}
+	return false;
+}
+
+static void examine_order(struct dump *d)
+{
+	struct err err = { 0 };
+
+	if (dump_order_check(d, &err) < 0) {
+		if (has_moved(d))
+			err.code = ERR_BUSY;
+		(void)dump_note(d, &err);
+	}
+}
+
 void dump_examine(struct dump *d, struct dump_examination *out)
 {
 	struct err err = { 0 };
@@ -55,6 +81,8 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 	watch_all(d);
 	if (dump_tree(d, &err) < 0)
 		(void)dump_note(d, &err);
+	else
+		examine_order(d);
 	if (dump_sysv(d, &err) < 0)
 		(void)dump_note(d, &err);
 	for (size_t i = 0; i < d->n; i++) {

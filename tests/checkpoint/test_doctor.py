@@ -154,3 +154,44 @@ def test_several_at_once_and_none_that_runs(instance):
         equal({(f["process"], f["descriptor"]) for f in found}, want)
         instance.post(f"/v1/sandboxes/{box}/stop")
         equal(raises(ApiError, instance.get, f"/v1/sandboxes/{box}/doctor").code, "state")
+
+
+# The first of a group is in another one, and somebody is still in the group.
+LEFT = """
+import os, signal
+def wait():
+    signal.pause()
+def child(run):
+    pid = os.fork()
+    if pid == 0:
+        run()
+        os._exit(0)
+    return pid
+first, other = child(wait), child(wait)
+os.setpgid(first, first)
+os.setpgid(other, first)
+os.setpgid(first, os.getpgid(0))
+print("ready", other, flush=True)
+input()
+"""
+
+
+@require(*NEEDS)
+def test_a_group_that_its_first_process_has_left(instance):
+    """What the order of processes would be is looked at too."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/usr/bin/python3", "-c", LEFT, stdin=True)
+        other = int(wait_output(instance, box, run, b"\n").split()[1])
+        says = f"process {other}: nobody can put it into group"
+        contains(instance.cay("doctor", box, want=1).stdout, says)
+        contains(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True}).message, says)
+
+
+@require(*NEEDS)
+def test_nothing_is_said_of_who_has_only_just_ended(instance):
+    """Processes that come and go while they are looked at, with sessions and orphans."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/bin/sh", "-c", "echo ready; while :; do setsid sh -c 'sh -c : & exit' & wait; done")
+        wait_output(instance, box, run, b"ready\n")
+        for _ in range(20):
+            equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
