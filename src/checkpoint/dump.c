@@ -200,7 +200,7 @@ static int check_all(struct dump *d, struct err *err)
 		if (!d->processes[i].tracee.zombie)
 			rc = dump_maps(d, &d->processes[i], err);
 	}
-	return rc;
+	return rc == 0 ? dump_room_check(d, err) : rc;
 }
 
 /* A point at which a test may have a call never end. */
@@ -387,9 +387,7 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 		head.last_pid = last;
 	head.n_descriptions =
 		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
-	head.first_description =
-		(uint32_t)(d->highest_fd < PLAN_FIRST_DESCRIPTION ? PLAN_FIRST_DESCRIPTION
-								  : d->highest_fd + 1);
+	head.first_description = dump_first_description(d);
 	if (fault("live.dump.plan") < 0)
 		head.n_slots = ~0U;
 	if (rc == 0) {

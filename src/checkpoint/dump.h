@@ -244,6 +244,12 @@ int dump_order(const struct dump *d, struct plan *head, struct plan_process **re
 /** dump_order_check() - refuse whose place among the processes nobody can make again. After dump_tree(), while the threads are known. */
 int dump_order_check(struct dump *d, struct err *err) attr_must_use;
 
+/** dump_first_description() - where a fork's descriptions begin, behind all that are known. */
+uint32_t dump_first_description(const struct dump *d);
+
+/** dump_room_check() - refuse more open files than whoever makes a fork may have. When the mappings of all are known. */
+int dump_room_check(const struct dump *d, struct err *err) attr_must_use;
+
 /** dump_filtered() - into @r: of the processes of @order, which run, how many have system call filters of their own, and whether one is closed (tracee_is_closed()). */
 void dump_filtered(const struct dump_order *order, struct dump_report *r);
 

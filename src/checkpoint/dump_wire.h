@@ -63,6 +63,7 @@ struct dump_order {
 		learned; /* what is known of those that programs have made comes behind the terminals, in the format of seizer.h: they count while calls are made */
 	uint32_t may_open; /* EXAMINE: a capture can look at those whom only the host's root may */
 	int32_t init_pid;
+	uint32_t files; /* how high numbers of descriptors may go while a fork is made, + 1 */
 	uint32_t
 		for_good; /* nothing goes on afterwards: the memory is copied from the processes themselves */
 	int32_t pids[TEMPLATE_PIDS_MAX];

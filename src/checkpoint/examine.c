@@ -89,6 +89,8 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 		if (!d->processes[i].tracee.zombie && d->processes[i].status != NULL)
 			examine_one(d, &d->processes[i]);
 	}
+	if (dump_room_check(d, &err) < 0)
+		(void)dump_note(d, &err);
 	if (dump_files_end(d, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_inotify_end(d, &err) < 0)

@@ -95,6 +95,14 @@ struct plan_copy {
 /* below it are the numbers at which a fork gets descriptions, many at once */
 #define PLAN_FIRST_DESCRIPTION 16
 
+#define PLAN_FILES_ROOM 1024U /* for descriptors that are no descriptions */
+
+/** plan_files() - below which number all descriptors of a fork are while it is made: the programs', the descriptions, and once more those in the opener. */
+static inline uint64_t plan_files(uint32_t first_description, uint64_t n_descriptions)
+{
+	return first_description + 2 * n_descriptions + PLAN_FILES_ROOM;
+}
+
 struct plan {
 	uint32_t magic, version;
 	uint32_t n_processes, n_maps, n_copies, n_leaves;

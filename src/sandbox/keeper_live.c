@@ -20,7 +20,10 @@
 #include "sys/urgency.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
 #define CAPTURE_MAX_NS    (60 * NS_PER_S)
 #define FREEZE_TIMEOUT_MS 2000
@@ -75,13 +78,30 @@ static int too_many(const struct dump_order *order, bool slots, struct err *err)
 		err, ERR_UNSUPPORTED, "it has more than %u processes", TEMPLATE_PIDS_MAX - 1);
 }
 
+/* Who makes a fork has our limit, and in root mode may have as many as anybody. */
+static uint32_t files_of_forks(const struct keeper *k)
+{
+	bool may_raise = !k->config.rootless && prctl(PR_CAPBSET_READ, CAP_SYS_RESOURCE) == 1;
+	struct rlimit limit = { 0 };
+	uint64_t most;
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	most = limit.rlim_max;
+	if (may_raise)
+		(void)!file_read_u64_at(AT_FDCWD, "/proc/sys/fs/nr_open", &most);
+	return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
 static int list_all(
 	struct keeper *k, struct dump_order *order, struct terminals *terminals, struct err *err)
 {
 	int rc;
 
 	*order = (struct dump_order){
-		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = k->box.filters
+		.kind = DUMP_ORDER,
+		.init_pid = k->box.init_pid,
+		.filters = k->box.filters,
+		.files = files_of_forks(k),
 	};
 	terminals->n = 0;
 	terminals->learned = -1;

@@ -67,12 +67,26 @@ static bool serves_anybody(void)
 	return i < plan->n_processes;
 }
 
+/* Whoever shares our descriptors has as many as it needs of those of the sandbox's processes. Return: 0 or -errno. */
+static long raise_limit(void)
+{
+	uint64_t least = first_fd() + PULL_FDS_MAX + plan->n_processes + 16, now[2];
+	long rc = CALL4(__NR_prlimit64, 0, NOFILE, 0, now);
+
+	if (rc < 0 || now[0] >= least)
+		return rc;
+	now[0] = least;
+	if (now[1] < least)
+		now[1] = least;
+	return CALL4(__NR_prlimit64, 0, NOFILE, now, 0);
+}
+
 bool lazy_possible(void)
 {
 	long fd = -7; /* E2BIG */
 
-	if (serves_anybody() && first_fd() <= FDS_MOST && plan->n_maps <= MAPS_MOST &&
-		plan->n_processes <= LAZY_SPACES / 4)
+	if (serves_anybody() && raise_limit() == 0 && first_fd() <= FDS_MOST &&
+		plan->n_maps <= MAPS_MOST && plan->n_processes <= LAZY_SPACES / 4)
 		fd = make();
 	if (fd >= 0)
 		(void)CALL1(__NR_close, fd);
@@ -111,20 +125,6 @@ static int move_up(int fd, uint32_t above)
 	return (int)rc;
 }
 
-/* Whoever shares our descriptors has as many as it needs of those of the sandbox's processes. */
-static void raise_limit(uint64_t least)
-{
-	uint64_t now[2];
-
-	(void)fork_must(CALL4(__NR_prlimit64, 0, NOFILE, 0, now), "read the limit of files");
-	if (now[0] >= least)
-		return;
-	now[0] = least;
-	if (now[1] < least)
-		now[1] = least;
-	(void)fork_must(CALL4(__NR_prlimit64, 0, NOFILE, now, 0), "raise the limit of files");
-}
-
 void lazy_start(void)
 {
 	struct bare_clone args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD };
@@ -134,7 +134,7 @@ void lazy_start(void)
 
 	if (!pull.on)
 		return;
-	raise_limit(above + PULL_FDS_MAX + plan->n_processes + 16);
+	(void)fork_must(raise_limit(), "raise the limit of files");
 	pull.requests = move_up(pull.requests, above);
 	pull.slots = move_up(pull.slots, above);
 	for (uint32_t i = 0; i < pull.n; i++) {

@@ -28,8 +28,6 @@ struct said {
 	int32_t id;
 };
 
-#define ROOM 1024U /* for descriptors that are no descriptions */
-
 #define NEXT_ID 0xffff0000U /* + enum image_sysv_kind */
 #define HELPED  0xfffffffeU /* the helper is wanted */
 #define ALL_SET 0xffffffffU /* no description follows, and nothing more is done to them */
@@ -80,7 +78,7 @@ static uint32_t behind_descriptions(void)
 
 int opener_kept(uint32_t index)
 {
-	return (int)(behind_descriptions() + ROOM + index);
+	return (int)(behind_descriptions() + PLAN_FILES_ROOM + index);
 }
 
 void opener_have(int fd, uint32_t index)
@@ -242,7 +240,8 @@ static int move_up(int fd, uint32_t above)
 static void make_room(void)
 {
 	uint32_t above = behind_descriptions();
-	uint64_t limit[2] = { above + ROOM + plan->n_descriptions, 0 }, now[2];
+	uint64_t limit[2] = { plan_files(plan->first_description, plan->n_descriptions), 0 },
+		 now[2];
 
 	(void)fork_must(
 		CALL4(__NR_prlimit64, 0, 7 /* NOFILE */, 0, now), "read the limit of files");
