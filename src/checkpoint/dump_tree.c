@@ -216,6 +216,15 @@ static int read_ids(struct dump *d, struct dump_process *p, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "read the ids of process %d", p->tracee.inner) : 0;
 }
 
+/* What is left of a limit of processor time, of which a fork counts its own from zero: none is less than a second. */
+static void take_used(struct dump_process *p, uint64_t *limit)
+{
+	uint64_t used = (p->stat.user_time + p->stat.system_time) / (uint64_t)sysconf(_SC_CLK_TCK);
+
+	if (*limit != RLIM_INFINITY)
+		*limit = *limit > used ? *limit - used : 1;
+}
+
 static int read_limits(struct dump_process *p, const struct tracee *from)
 {
 	for (int i = 0; i < (int)IMAGE_LIMITS; i++) {
@@ -226,6 +235,8 @@ static int read_limits(struct dump_process *p, const struct tracee *from)
 		p->out.limits[i].soft = now.rlim_cur;
 		p->out.limits[i].hard = now.rlim_max;
 	}
+	take_used(p, &p->out.limits[RLIMIT_CPU].soft);
+	take_used(p, &p->out.limits[RLIMIT_CPU].hard);
 	return 0;
 }
 

@@ -161,6 +161,8 @@ int proc_stat_parse(const char *text, struct proc_stat *ret)
 		.terminal = (int)f[7],
 		.terminal_group = (int)f[8],
 		.flags = (unsigned long long)f[9],
+		.user_time = (unsigned long long)f[14],
+		.system_time = (unsigned long long)f[15],
 		.nice = f[19],
 		.started = (unsigned long long)f[22],
 		.start_code = (unsigned long long)f[26],

@@ -47,6 +47,7 @@ struct proc_stat {
 	char state;
 	int ppid, group, session, terminal, terminal_group;
 	unsigned long long flags;
+	unsigned long long user_time, system_time; /* ticks, of all its threads */
 	long long nice;
 	unsigned long long start_code, end_code, start_stack, start_data, end_data, start_brk,
 		arg_start, arg_end, env_start, env_end;
