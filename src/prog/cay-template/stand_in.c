@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prog/cay-template/stand_in.c - what the kernel notes about who does a thing (SO_PEERCRED, SCM_CREDENTIALS) is right when a process of that number and those
+ * prog/cay-template/stand_in.c - what the kernel notes about who does a thing (SO_PEERCRED, SO_PEERGROUPS, SCM_CREDENTIALS) is right when a process of that number and those
  * ids does it. It shares memory and descriptors with the opener and ends at once, so its number is free again; nobody else of the tree is born yet.
  */
 #include "prog/cay-template/fork.h"
@@ -19,10 +19,27 @@ struct deed {
 
 static char stack[16384] __attribute__((aligned(16)));
 
+/* Its groups are those of the process, if that still is who it was then (SO_PEERGROUPS). */
+static struct image_span groups_of(const struct image_identity *who)
+{
+	const uint64_t n = image->tables[TABLE_PROCESSES].count / sizeof(struct image_process);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct image_process *p = IMAGE_ROW(struct image_process, TABLE_PROCESSES, i);
+
+		if (p->pid == who->pid && p->uid[1] == who->uid && p->gid[1] == who->gid)
+			return p->groups;
+	}
+	return (struct image_span){ 0 };
+}
+
 static BARE_NORETURN __attribute__((used)) void deed_main(struct deed *d)
 {
+	struct image_span groups = groups_of(d->who);
+
 	/* capabilities stay: SECBIT_NO_SETUID_FIXUP */
 	if (fork.order.single_id == 0) {
+		(void)CALL2(__NR_setgroups, groups.length / sizeof(uint32_t), image_bytes(groups));
 		(void)CALL3(__NR_setresgid, d->who->gid, d->who->gid, d->who->gid);
 		(void)CALL3(__NR_setresuid, d->who->uid, d->who->uid, d->who->uid);
 	}

@@ -2,9 +2,14 @@
 /* Unix sockets: pairs, a server with a path and an accepted client, abstract names, data in both directions, half-closed ends; whom the other end belongs to. */
 #include "object.h"
 
+#include <grp.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
 
 static int server(const char *name, size_t n, struct sockaddr_un *a, socklen_t *length)
 {
@@ -35,12 +40,14 @@ static void talk(int from, int to)
 /* A client of other ids, which stays until its end is told to it. */
 static pid_t client_as(const struct sockaddr_un *a, socklen_t length, unsigned int id)
 {
+	const gid_t groups[] = { id + 2, id + 3 };
 	pid_t pid = fork();
 	char c;
 
 	if (pid == 0) {
 		int fd;
 
+		MUST(setgroups(2, groups) == 0);
 		MUST(setgid(id + 1) == 0 && setuid(id) == 0);
 		MUST(prctl(PR_SET_DUMPABLE, 1) == 0);
 		fd = client(a, length);
@@ -57,6 +64,18 @@ static void expect_other(int fd, pid_t pid, unsigned int uid, unsigned int gid)
 	MUST(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &said, &n) == 0);
 	if (said.pid != pid || said.uid != uid || said.gid != gid)
 		object_fail("process %d of %u, not %d of %u", said.pid, said.uid, pid, uid);
+}
+
+static void expect_groups(int fd, int n, gid_t first)
+{
+	gid_t said[8];
+	socklen_t size = sizeof(said);
+
+	MUST(getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, said, &size) == 0);
+	if (size != (socklen_t)n * sizeof(*said))
+		object_fail("%zu groups instead of %d", size / sizeof(*said), n);
+	for (int i = 0; i < n; i++)
+		MUST(said[i] == first + (gid_t)i);
 }
 
 /* Its last words were not read: the other end is told of a reset, once. */
@@ -145,6 +164,7 @@ int main(void)
 	struct stat st;
 	struct much much;
 
+	MUST(setgroups(1, &(gid_t){ 5 }) == 0);
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, packets) == 0);
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, half) == 0 &&
@@ -177,6 +197,10 @@ int main(void)
 	object_ready();
 
 	expect_other(accepted[0], child, 77, 78);
+	expect_groups(accepted[0], 2, 79);
+	expect_groups(named[0], 1, 5);
+	expect_groups(named[1], 1, 5);
+	expect_groups(pair[0], 1, 5);
 	expect_other(accepted[1], gone, 88, 89);
 	expect_other(named[0], getpid(), 0, 0);
 	expect_other(named[1], getpid(), 0, 0);
