@@ -2,7 +2,9 @@
 #include "checkpoint/mappings.h"
 #include "sys/file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TEXT_MAX (64U << 20)
 #define FIRST    256 /* mappings that there is room for at first */
@@ -18,6 +20,22 @@ static void add(struct mappings *m, const struct proc_map *map)
 	m->list[m->n++] = *map;
 }
 
+/* "[anon_shmem:NAME]": memory without a name in any file system, which its program has called so (PR_SET_VMA_ANON_NAME, from Linux 6.2 on). It may be a memory file; what is one is called so. */
+static void call_by_kind(struct mappings *m, struct proc_map *map)
+{
+	static const char named[] = "[anon_shmem:";
+	const size_t n = sizeof(named) - 1;
+	char *name;
+
+	if (map->name_size <= n || memcmp(map->name, named, n) != 0)
+		return;
+	if (asprintf(&name, "/memfd:%.*s (deleted)", (int)(map->name_size - n - 1), map->name + n) <
+		0)
+		abort();
+	map->name = mappings_name(m, name);
+	map->name_size = strlen(name);
+}
+
 int mappings_read(int dirfd, const char *path, struct mappings *ret)
 {
 	const char *at, *end;
@@ -28,8 +46,10 @@ int mappings_read(int dirfd, const char *path, struct mappings *ret)
 	rc = file_read_at(dirfd, path, &ret->text);
 	at = buf_cstr(&ret->text);
 	end = at + ret->text.n;
-	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0)
+	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0) {
+		call_by_kind(ret, &map);
 		add(ret, &map);
+	}
 	return rc < 0 ? rc : more;
 }
 

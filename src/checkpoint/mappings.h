@@ -15,7 +15,7 @@ struct mappings {
 	size_t n_names;
 };
 
-/** mappings_read() - fill the empty @ret from the file at @path below @dirfd. Return: 0, -EINVAL for a malformed line, -errno; needs mappings_fini() in any case. */
+/** mappings_read() - fill the empty @ret from the file at @path below @dirfd. Return: 0, -EINVAL for a malformed line, -errno; what programs have named of shared memory is called as an unnamed memory file is; needs mappings_fini() in any case. */
 int mappings_read(int dirfd, const char *path, struct mappings *ret) attr_must_use;
 
 /** mappings_name() - have @m keep @name, which was allocated, for as long as it is there. Return: @name. */

@@ -4,6 +4,10 @@
 
 enum { MB = 1 << 20 };
 
+#ifndef PR_SET_VMA
+#define PR_SET_VMA           0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
 #define TB (1UL << 40)
 
 static unsigned char data[3 * 4096] = { 1, 2, 3 }; /* of the program's file, changed below */
@@ -68,6 +72,9 @@ int main(void)
 	int status;
 	char c;
 
+	/* where the kernel lets memory be named it calls it by that alone */
+	(void)prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, shared, MB, "shared");
+	(void)prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, sparse, 64 * MB, "sparse");
 	for (size_t i = 0; i < 64 * MB; i += 8 * MB)
 		memset(sparse + i, pattern(i), 5000);
 	for (size_t i = 0; i < MB; i++)
