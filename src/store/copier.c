@@ -7,6 +7,7 @@
  */
 #include "store/copier.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "sys/raw.h"
 
@@ -446,30 +447,59 @@ static int remove_gone(int to, const struct tree_names *kept)
 	return rc;
 }
 
-/* What vanishes under our eyes is left to the second pass; in it nothing can vanish. */
+static bool is_first_pass(const struct copier *c)
+{
+	return c->mapped == NULL;
+}
+
+/*
+ * Is @name of @from, which was @then, gone, another thing, or as young as what may have changed without a trace? Whatever of it then failed says nothing: there may be a
+ * whiteout (ENXIO, EACCES), a link (ELOOP), a file (ENOTDIR) or nothing (ENOENT) in its place by now.
+ */
+static bool is_changing(int from, const char *name, const struct copier_seen *then)
+{
+	struct copier_seen now;
+	struct stat st;
+
+	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT;
+	now = seen_of(&st, (int64_t)clock_wall_ns());
+	return now.ino != then->ino || now.mode != then->mode || now.ctime_ns != then->ctime_ns ||
+	       now.ctime_ns + RACY_NS >= now.copied_ns;
+}
+
+static int do_name(struct copier *c, int from, const char *name, int to, int depth)
+{
+	struct copier_seen then;
+	struct stat st;
+	int rc;
+
+	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT && is_first_pass(c) ? 0 : -errno;
+	then = seen_of(&st, 0);
+	if (is_first_pass(c) && fault("store.copy.looked") < 0)
+		return -EIO;
+	rc = S_ISDIR(st.st_mode) ? do_subdir(c, from, name, to, &st, depth)
+				 : do_entry(c, from, name, to, &st);
+	return rc < 0 && is_first_pass(c) && is_changing(from, name, &then) ? 0 : rc;
+}
+
+/* What changes under our eyes is left to the second pass; in it nothing can change. */
 static int do_dir(struct copier *c, int from, int to, int depth)
 {
 	cleanup_names struct tree_names names = { 0 };
 	size_t parent = c->path.n;
-	int rc = depth > TREE_DEPTH_MAX ? -ELOOP : tree_names(from, &names);
+	int rc = depth > TREE_DEPTH_MAX ? -EOVERFLOW : tree_names(from, &names);
 
 	if (rc == 0)
 		rc = remove_gone(to, &names);
 	for (size_t i = 0; rc == 0 && i < names.n; i++) {
-		const char *name = names.names[i];
-		struct stat st;
-
 		if (parent > 0)
 			buf_char(&c->path, '/');
-		buf_str(&c->path, name);
+		buf_str(&c->path, names.names[i]);
 		if (buf_failed(&c->path))
 			return -ENAMETOOLONG;
-		rc = fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
-		if (rc == 0)
-			rc = S_ISDIR(st.st_mode) ? do_subdir(c, from, name, to, &st, depth)
-						 : do_entry(c, from, name, to, &st);
-		if (rc == -ENOENT && c->mapped == NULL)
-			rc = 0;
+		rc = do_name(c, from, names.names[i], to, depth);
 		if (rc == 0) {
 			c->path.n = parent;
 			c->path.p[parent] = '\0';
@@ -491,7 +521,7 @@ int copier_pass(struct copier *c, const struct tree_names *mapped, struct err *e
 	if (rc == 0)
 		rc = fstat(c->from, &st) < 0 ? -errno
 					     : copier_attributes(c->from, ".", &st, c->to, ".");
-	if (rc == -ELOOP)
+	if (rc == -EOVERFLOW)
 		return err_raise(
 			err, ERR_LIMIT, "a directory lies deeper than %d levels", TREE_DEPTH_MAX);
 	if (rc < 0)

@@ -255,6 +255,52 @@ def test_a_torn_list_of_what_was_seen_keeps_no_capture(tmp):
                 equal(len(f.read()), len(whole), "the next one has all of it")
 
 
+def whiteout(path):
+    os.mknod(path, 0o600 | stat.S_IFCHR, 0)
+
+
+def file_with_a_note(path):
+    write(path, "now")
+    os.setxattr(path, "user.note", b"x")
+
+
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+def link(path):
+    os.symlink("nowhere", path)
+
+
+# (what is looked at, what has its place when it is read)
+REPLACED = [(write, whiteout), (write, link), (write, os.mkdir), (write, None), (os.mkdir, whiteout), (os.mkdir, link), (os.mkdir, write),
+            (os.mkdir, None), (link, file_with_a_note), (link, os.mkdir), (os.mkfifo, file_with_a_note)]
+
+
+def make(how, path):
+    how(path, "was") if how is write else how(path)
+
+
+@require("root", "cgroup2")
+def test_what_is_another_thing_when_it_is_read_is_taken_as_it_is_then(tmp):
+    """Processes go on while most of it is copied: what they remove or replace between two calls fails no capture."""
+    with Pool(tmp, "directory") as pool, Group() as group:
+        for before, after in REPLACED:
+            sandbox, layer = pool.live(), job.new_id()
+            path = pool.upper(sandbox) + "/it"
+            make(before, path)
+            one = pool.job("capture", sandbox=sandbox, layer=layer, parents=[], trees=[{"n": 0, "target": "/"}], freeze=group.freeze,
+                           how="copy", env={"CAY_FAULT": "store.copy.looked" + "=hold"})
+            wait_until(lambda: leaks.processes().get(one.process.pid, (0, "", ""))[1] == "T", 60, "the job is held")
+            subprocess.run(["rm", "-rf", path], check=True)
+            if after:
+                make(after, path)
+            os.kill(one.process.pid, signal.SIGCONT)
+            one.result()
+            same_trees(pool.upper(sandbox), pool.layer(layer), times=True, overlay=True)
+
+
 APPENDER = """import os,sys
 f=os.open(sys.argv[1],os.O_WRONLY|os.O_CREAT|os.O_APPEND)
 i=0
