@@ -17,6 +17,7 @@
 #include "store/layer.h"
 #include "store/mapped.h"
 #include "store/pool.h"
+#include "store/previous.h"
 #include "store/seal.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
@@ -217,15 +218,14 @@ static int by_snapshot(struct capture *c, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "arrange the layer") : 0;
 }
 
-/* The layer that the last capture made, when it is there still: a descriptor of its tree @n, else -1. */
+/* A descriptor of tree @n of what the last capture made, when it may be linked from, else -1. */
 static int previous_tree(struct capture *c, unsigned int n)
 {
-	cleanup_buf struct buf layer = BUF_INIT(ID_LEN + 1);
-	char path[64];
+	char layer[ID_LEN + 1], path[64];
 
-	if (file_read_at(c->home, "captured.layer", &layer) < 0 || !id_valid(buf_cstr(&layer)))
+	if (previous_layer(&c->job->store, c->home, layer) < 0)
 		return -1;
-	(void)snprintf(path, sizeof(path), "layers/%s/%u", buf_cstr(&layer), n);
+	(void)snprintf(path, sizeof(path), "layers/%s/%u", layer, n);
 	return store_dir(&c->job->store, path);
 }
 
@@ -243,17 +243,12 @@ static void use_previous(struct capture *c, unsigned int n, int *previous)
 		copier_previous(c->copiers[n], *previous, index);
 }
 
-static void forget_previous(struct capture *c)
-{
-	(void)unlinkat(c->home, "captured.layer", 0);
-}
-
 /* Only a help for the next capture: a failure costs time, not truth. */
 static void save_seen(struct capture *c)
 {
 	char path[32];
 
-	forget_previous(c);
+	previous_drop(c->home);
 	for (unsigned int n = 0; n < json_array_size(c->trees); n++) {
 		cleanup_fclose FILE *index = NULL;
 		int fd;
@@ -265,7 +260,7 @@ static void save_seen(struct capture *c)
 		if (index == NULL || copier_save(c->copiers[n], index) < 0)
 			return;
 	}
-	(void)!file_create_at(c->home, "captured.layer", 0600, c->layer, strlen(c->layer));
+	previous_note(c->home, c->layer);
 }
 
 struct tree_fds {

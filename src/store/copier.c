@@ -367,6 +367,26 @@ static bool is_copied(const struct copier *c, int to, const char *name, const st
 	return other == NULL || (at >= 0 && fstat(at, &first) == 0 && first.st_ino == copy.st_ino);
 }
 
+/* Is what the last capture made of @path there as it made it, with size, times and mode of @then? Whoever damaged it since has mostly moved one of them. */
+static bool is_kept(const struct copier *c, const char *path, const struct copier_seen *then)
+{
+	struct stat st;
+
+	return fstatat(c->previous, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_mode == then->mode && (uint64_t)st.st_size == then->size &&
+	       timespec_ns(&st.st_mtim) == then->mtime_ns;
+}
+
+static bool link_previous(
+	const struct copier *c, const char *path, int to, const char *name, const struct stat *st)
+{
+	const struct copier_seen *then = table_get(&c->before, path);
+
+	return c->previous >= 0 && S_ISREG(st->st_mode) && st->st_nlink == 1 &&
+	       unchanged(c, then, st) && is_kept(c, path, then) &&
+	       linkat(c->previous, path, to, name, 0) == 0;
+}
+
 static int copy_or_link(struct copier *c, int from, const char *name, int to, const struct stat *st)
 {
 	const char *path = buf_cstr(&c->path), *other = link_find(c, st);
@@ -380,9 +400,7 @@ static int copy_or_link(struct copier *c, int from, const char *name, int to, co
 		(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", at);
 		return linkat(AT_FDCWD, self, to, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 	}
-	if (c->previous >= 0 && S_ISREG(st->st_mode) && st->st_nlink == 1 &&
-		unchanged(c, table_get(&c->before, path), st) &&
-		linkat(c->previous, path, to, name, 0) == 0)
+	if (link_previous(c, path, to, name, st))
 		return 0;
 	return copier_entry(from, name, to, name, st, c->clone);
 }

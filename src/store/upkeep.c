@@ -11,6 +11,7 @@
 #include "store/apply.h"
 #include "store/disk.h"
 #include "store/layer.h"
+#include "store/previous.h"
 #include "store/seal.h"
 #include "store/tree.h"
 #include "store/verbs.h"
@@ -673,17 +674,20 @@ int store_sync(struct job *job, json_t **ok, struct err *err)
 		return rc;
 	json_array_foreach (ids, i, e) {
 		rc = sync_layer(&job->store, json_string_value(e));
-		if (rc < 0)
+		if (rc < 0) {
+			previous_spoiled(&job->store, json_string_value(e));
 			return err_raise_sys(
 				err, rc, "write layer '%s' to disk", json_string_value(e));
+		}
 	}
+	if (layers < 0 || fsync(layers) < 0 || (job->store.btrfs && syncfs(layers) < 0))
+		return err_raise_sys(err, layers < 0 ? layers : -errno, "write the layers to disk");
+	/* now: a list says that the layer is on the disk (previous.h) */
 	json_array_foreach (ids, i, e) {
 		rc = verify_small(&job->store, json_string_value(e), err);
 		if (rc < 0)
 			return rc;
 	}
-	if (layers < 0 || fsync(layers) < 0 || (job->store.btrfs && syncfs(layers) < 0))
-		return err_raise_sys(err, layers < 0 ? layers : -errno, "write the layers to disk");
 	(void)fault("store.sync.done");
 	*ok = json_pack("{s:s}", "state", "durable");
 	return 0;

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "store/digest.h"
 #include "store/layer.h"
+#include "store/previous.h"
 #include "store/tree.h"
 #include "store/verbs.h"
 #include "sys/file.h"
@@ -270,6 +271,8 @@ int store_verify(struct job *job, json_t **ok, struct err *err)
 		buf_reset(&l.text);
 		buf_reset(&l.path);
 		rc = verify(&job->store, json_string_value(e), &l, err);
+		if (rc < 0 && err->code == ERR_CORRUPT)
+			previous_spoiled(&job->store, json_string_value(e));
 	}
 	if (rc == 0)
 		*ok = json_pack("{s:s, s:I, s:I}", "state", "verified", "files",

@@ -255,6 +255,74 @@ def test_a_torn_list_of_what_was_seen_keeps_no_capture(tmp):
                 equal(len(f.read()), len(whole), "the next one has all of it")
 
 
+def patch(path):
+    """Other bytes, and nothing that tells: as a broken disk, or whoever does not want to be found out."""
+    st = os.stat(path)
+    with open(path, "r+b") as f:
+        f.write(b"X")
+    os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
+
+
+def old_capture(pool, name="f"):
+    """A sandbox with a file that was long there when it was captured, and the layer."""
+    sandbox = pool.live()
+    path = pool.upper(sandbox) + "/" + name
+    write(path, "the sandbox's own")
+    wait_until(lambda: time.time_ns() - os.stat(path).st_ctime_ns > 50_000_000, 60, "its time stamp is old")
+    return sandbox, pool.capture(sandbox)[0]
+
+
+def shares(pool, one, other):
+    """Is the file of both layers one file?"""
+    return os.stat(pool.layer(one) + "/f").st_ino == os.stat(pool.layer(other) + "/f").st_ino
+
+
+@require("root")
+def test_nothing_is_linked_from_what_is_damaged(tmp):
+    """A capture takes unchanged files from the last one's layer: not what that layer has not got any more."""
+    with Pool(tmp, "directory") as pool:
+        sandbox, first = old_capture(pool)
+        second, _ = pool.capture(sandbox)
+        equal(shares(pool, first, second), True, "else nothing is shown here")
+        os.truncate(pool.layer(second) + "/f", 3)  # as a power cut leaves it
+        third, _ = pool.capture(sandbox)
+        same_trees(pool.upper(sandbox), pool.layer(third), times=True, overlay=True)
+
+
+@require("root")
+def test_nothing_is_linked_from_what_was_found_damaged(tmp):
+    with Pool(tmp, "directory") as pool:
+        sandbox, first = old_capture(pool)
+        pool.run("verify", layers=[first])
+        patch(pool.layer(first) + "/f")
+        second, _ = pool.capture(sandbox)  # nobody knows yet
+        equal(raises(job.JobError, pool.run, "verify", layers=[first]).code, "corrupt")
+        third, _ = pool.capture(sandbox)
+        same_trees(pool.upper(sandbox), pool.layer(third), times=True, overlay=True)
+        equal((shares(pool, first, second), shares(pool, first, third)), (True, False))
+
+
+@require("root")
+def test_of_another_run_of_the_machine_only_what_was_verified_is_linked(tmp):
+    """A power cut leaves parts of what was not on the disk, under names that are whole."""
+    with Pool(tmp, "directory") as pool:
+        for verified in (False, True):
+            sandbox, first = old_capture(pool)
+            if verified:
+                pool.run("sync", layers=[first])
+            note = pool.path("live", sandbox, "captured.layer")
+            with open(note) as f:
+                text = f.read()
+            write(note, text[:20] + " of-another-run")
+            second, _ = pool.capture(sandbox)
+            equal(shares(pool, first, second), verified)
+            third, _ = pool.capture(sandbox)
+            equal(shares(pool, second, third), True, "and what is made now is")
+            write(note, third)  # as an older version wrote it
+            fourth, _ = pool.capture(sandbox)
+            equal(shares(pool, third, fourth), False, "it does not say when")
+
+
 def whiteout(path):
     os.mknod(path, 0o600 | stat.S_IFCHR, 0)
 
