@@ -6,10 +6,10 @@
  * as they are, and forks of one lineage share what was flattened. In the background from then on; before a sandbox starts or is sealed, if CHAIN_MOST are reached.
  *
  * Order: the flat layer is made, then synced, then it takes the place of its layers in every snapshot and every sandbox at rest, as one transaction; then what
- * nothing refers to goes. A running sandbox keeps the layers that it has mounted until it starts again.
+ * nothing refers to goes. A running sandbox keeps the layers that it has mounted until it starts again. A run with a layer that is not what was verified stays as it is.
  */
 #include "api/keeper_pool.h"
-#include "api/server.h"
+#include "api/snapshot_parts.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -212,33 +212,75 @@ int chain_shorten(struct sandbox *sb, struct err *err)
 	return rc < 0 ? rc : 0;
 }
 
-/* A list of layers that is long enough for the background, or NULL. Borrowed. */
-static json_t *long_chain(struct server *srv)
+/* A run that was found damaged, by its topmost layer: until the server starts again nobody tries it once more. */
+static bool is_damaged(const struct server *srv, const json_t *layers, ssize_t at)
+{
+	const char *top = json_string_value(json_array_get(layers, (size_t)at));
+
+	return json_object_get(srv->damaged_runs, top) != NULL;
+}
+
+static bool is_long(const struct server *srv, const json_t *layers)
+{
+	ssize_t at;
+
+	if (json_array_size(layers) < 2 * CHAIN_RUN || count_plain(layers) < 2 * CHAIN_RUN)
+		return false;
+	at = find_run(layers);
+	return at >= 0 && !is_damaged(srv, layers, at);
+}
+
+/* One whose list of layers is long enough for the background, or NULL. Borrowed. */
+static struct snapshot *long_chain(struct server *srv)
 {
 	list_for_each (&srv->snapshots, node, next) {
-		const struct snapshot *s = list_entry(node, struct snapshot, node);
-		json_t *layers = json_object_get(s->doc, "layers");
+		struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (s->users == 0 && json_array_size(layers) >= 2 * CHAIN_RUN &&
-			count_plain(layers) >= 2 * CHAIN_RUN && find_run(layers) >= 0)
-			return layers;
+		if (s->users == 0 && is_long(srv, json_object_get(s->doc, "layers")))
+			return s;
 	}
 	return NULL;
+}
+
+/* A layer of the run in @layers is not what was verified. The snapshot @id, which was to have a shorter chain, is told to be what it is, as its check would; others with the same run have theirs. */
+static void tell_damage(struct server *srv, const json_t *layers, const char *id)
+{
+	const char *top = json_string_value(json_array_get(layers, (size_t)find_run(layers)));
+	struct snapshot *s = snapshot_find(srv, id, NULL);
+	struct err err;
+
+	(void)json_object_set_new(srv->damaged_runs, top, json_true());
+	if (s == NULL)
+		return;
+	snapshot_hold(s);
+	if (snapshot_verify(srv, s, &err) < 0)
+		log_warn("store", "snapshot '%s': %s", id, err.msg);
+	snapshot_release(srv, s);
+}
+
+static int flatten_chain(struct server *srv, const struct snapshot *s, struct err *err)
+{
+	json_t *layers = json_copy(json_object_get(s->doc, "layers"));
+	cleanup_free char *id = str_dup(s->id);
+	int rc = flatten_one(srv, NULL, layers, err);
+
+	if (rc < 0 && err->code == ERR_CORRUPT) {
+		tell_damage(srv, layers, id);
+		rc = 1;
+	}
+	json_decref(layers);
+	return rc;
 }
 
 static void flatten_main(void *arg)
 {
 	struct server *srv = arg;
+	struct snapshot *s;
 	struct err err;
-	json_t *layers;
 	int rc = 1;
 
-	while (rc > 0 && !srv->stopping && (layers = long_chain(srv)) != NULL) {
-		json_t *copy = json_copy(layers);
-
-		rc = flatten_one(srv, NULL, copy, &err);
-		json_decref(copy);
-	}
+	while (rc > 0 && !srv->stopping && (s = long_chain(srv)) != NULL)
+		rc = flatten_chain(srv, s, &err);
 	if (rc < 0) {
 		log_warn("store", "flatten layers: %s", err.msg);
 		srv->flatten_failed = true; /* once; a chain that must be shorter tries again */

@@ -609,6 +609,7 @@ static struct server *server_new(const struct server_setup *setup)
 	waiters_init(&srv->trash_changed);
 	srv->buried = json_array();
 	srv->past_gone = json_array();
+	srv->damaged_runs = json_object();
 	return srv;
 }
 

@@ -264,6 +264,7 @@ struct server {
 	bool trash_busy, settling;
 	struct waiters trash_changed;    /* the server stops, or they are gone */
 	bool flattening, flatten_failed; /* see chains.c */
+	json_t *damaged_runs;            /* the same */
 	bool ending;                     /* asked to end */
 	bool failed; /* it ends though nobody asked for that: who watches over it starts another */
 	bool stopping; /* nothing new is begun */

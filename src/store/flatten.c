@@ -4,6 +4,8 @@
  *
  * Under whatever lies below, the new layer shows the same: an entry is that of the topmost layer that has one; whiteouts stay, because they may hide
  * something further down; a directory is opaque when the layers stopped looking below it, and otherwise keeps where it was renamed from.
+ *
+ * A layer that is not what its list says makes no other one (`corrupt`).
  */
 #include "base/fault.h"
 #include "base/id.h"
@@ -12,6 +14,7 @@
 #include "store/layer.h"
 #include "store/stack.h"
 #include "store/verbs.h"
+#include "store/verify.h"
 #include "sys/btrfs.h"
 #include "sys/file.h"
 
@@ -191,6 +194,20 @@ static int fill(struct job *job, const json_t *top, int tmp, const char *layer, 
 	return rc;
 }
 
+/* The new layer gets a list of what is found: damage that the old ones' lists tell of would be right from then on. */
+static int check_sources(const struct store *store, const json_t *layers, struct err *err)
+{
+	const json_t *id;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach ((json_t *)(uintptr_t)layers, i, id) {
+		if (rc == 0)
+			rc = verify_listed(store, json_string_value(id), err);
+	}
+	return rc;
+}
+
 int store_flatten(struct job *job, json_t **ok, struct err *err)
 {
 	const json_t *layers = json_object_get(job->request, "layers");
@@ -203,6 +220,8 @@ int store_flatten(struct job *job, json_t **ok, struct err *err)
 		rc = err_raise(err, ERR_INVALID, "member 'layers' holds less than two layers");
 	if (rc == 0 && tmp < 0)
 		rc = err_raise_sys(err, tmp, "open the pool");
+	if (rc == 0)
+		rc = check_sources(&job->store, layers, err);
 	if (rc < 0)
 		return rc;
 	top = layer_manifest_read(&job->store, json_string_value(json_array_get(layers, 0)), err);

@@ -2,6 +2,7 @@
 #include "store/previous.h"
 #include "base/str.h"
 #include "store/layer.h"
+#include "store/verify.h"
 #include "sys/boot.h"
 #include "sys/file.h"
 
@@ -26,13 +27,6 @@ static bool is_of_this_boot(const char *boot)
 	return now[0] != '\0' && str_eq(now, boot);
 }
 
-static bool was_verified(const struct store *store, const char *layer)
-{
-	cleanup_free char *list = str_dupf("verified/%s.json", layer);
-
-	return faccessat(store->pool, list, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
 int previous_layer(const struct store *store, int home, char ret[ID_LEN + 1])
 {
 	cleanup_buf struct buf note = BUF_INIT(NOTE_MAX);
@@ -40,7 +34,7 @@ int previous_layer(const struct store *store, int home, char ret[ID_LEN + 1])
 	const char *boot;
 
 	if (file_read_at(home, NOTE, &note) < 0 || !parse(&note, ret, &boot) ||
-		(!is_of_this_boot(boot) && !was_verified(store, ret)))
+		(!is_of_this_boot(boot) && !verify_has_list(store, ret)))
 		return -ENOENT;
 	manifest = layer_manifest_read(store, ret, NULL);
 	json_decref(manifest);

@@ -240,19 +240,45 @@ static int verify(const struct store *store, const char *layer, struct list *l, 
 	return 0;
 }
 
+bool verify_has_list(const struct store *store, const char *layer)
+{
+	cleanup_free char *list = str_dupf("verified/%s.json", layer);
+
+	return faccessat(store->pool, list, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 int verify_small(const struct store *store, const char *layer, struct err *err)
 {
 	struct list l = { .text = BUF_INIT(LIST_MAX), .path = BUF_INIT(1U << 20) };
-	cleanup_free char *list = str_dupf("verified/%s.json", layer),
-			  *path = str_dupf("layers/%s", layer);
+	cleanup_free char *path = str_dupf("layers/%s", layer);
 	struct tree_count count = { .limit = SMALL_ENTRIES };
 	cleanup_fd int dir = store_dir(store, path);
 	int rc = 0;
 
-	if (dir < 0 || faccessat(store->pool, list, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (dir < 0 || verify_has_list(store, layer))
 		return 0;
 	if (tree_count(dir, &count) == 0 && count.bytes <= SMALL_BYTES)
 		rc = verify(store, layer, &l, err);
+	buf_free(&l.text);
+	buf_free(&l.path);
+	return rc;
+}
+
+/* What is found damaged is nothing to link from. */
+static int check(const struct store *store, const char *layer, struct list *l, struct err *err)
+{
+	int rc = verify(store, layer, l, err);
+
+	if (rc < 0 && err->code == ERR_CORRUPT)
+		previous_spoiled(store, layer);
+	return rc;
+}
+
+int verify_listed(const struct store *store, const char *layer, struct err *err)
+{
+	struct list l = { .text = BUF_INIT(LIST_MAX), .path = BUF_INIT(1U << 20) };
+	int rc = verify_has_list(store, layer) ? check(store, layer, &l, err) : 0;
+
 	buf_free(&l.text);
 	buf_free(&l.path);
 	return rc;
@@ -270,9 +296,7 @@ int store_verify(struct job *job, json_t **ok, struct err *err)
 			break;
 		buf_reset(&l.text);
 		buf_reset(&l.path);
-		rc = verify(&job->store, json_string_value(e), &l, err);
-		if (rc < 0 && err->code == ERR_CORRUPT)
-			previous_spoiled(&job->store, json_string_value(e));
+		rc = check(&job->store, json_string_value(e), &l, err);
 	}
 	if (rc == 0)
 		*ok = json_pack("{s:s, s:I, s:I}", "state", "verified", "files",

@@ -8,7 +8,7 @@ import signal
 import sys
 
 from lib import cay, job, leaks
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 from lib.job import JobDied
 from lib.pool import Pool, same_trees
 
@@ -134,6 +134,64 @@ def test_a_killed_flattening_leaves_nothing_and_old_layers_are_never_put_back(tm
         equal(done["unsealed"], [])
         equal(os.listdir(pool.path("layers")), [flat])
         equal(os.listdir(pool.upper(sandbox)), [])
+
+
+def damage(path):
+    """Another byte, and nothing else: as a disk does."""
+    st = os.stat(path)
+    with open(path, "r+b") as f:
+        f.write(b"X")
+    os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
+
+
+@require("root")
+def test_what_is_damaged_is_not_flattened(tmp):
+    """The flat layer would have a list of its own, by which the damage is right."""
+    with Pool(tmp, "directory") as pool:
+        layers = []
+        for number in range(3):
+            sandbox = pool.live()
+            with open(pool.upper(sandbox) + f"/f{number}", "w", encoding="ascii") as f:
+                f.write("right")
+            layers.insert(0, pool.seal(sandbox)[0])
+        pool.run("sync", layers=layers[1:])  # the topmost has no list: it may be anything
+        flat = "flat" + job.new_id()[4:]
+        pool.run("flatten", layers=layers, layer=flat)
+        damage(pool.layer(layers[2]) + "/f0")
+        error = raises(job.JobError, pool.run, "flatten", layers=layers, layer="flat" + job.new_id()[4:])
+        equal(error.code, "corrupt")
+        contains(error.message, layers[2])
+        equal(sorted(os.listdir(pool.path("layers"))), sorted(layers + [flat]))
+        equal(os.listdir(pool.path("tmp")), [])
+
+
+@require("root")
+def test_a_chain_with_damage_stays_long_and_is_told(tmp):
+    """And others are shortened all the same."""
+    instance = cay.Instance(tmp)
+    try:
+        os.makedirs(os.path.join(instance.state, "pool/layers"))  # a directory: nothing else checks its bytes
+        instance.start()
+        ids = {}
+        for name in ("damaged", "whole"):
+            instance.post("/v1/sandboxes", {"name": name})
+            instance.post(f"/v1/sandboxes/{name}/stop")
+            ids[name] = chain.grow(instance, name, 0, 120, 30)
+        equal(instance.post(f"/v1/snapshots/{ids['damaged'][0]}/verify")["state"], "verified")
+        [first] = instance.get(f"/v1/snapshots/{ids['damaged'][0]}")["layers"]
+        damage(os.path.join(instance.state, "pool/layers", first, "0/var/tmp/last"))
+        ids["damaged"] += chain.grow(instance, "damaged", 120, 130, 30)
+        ids["whole"] += chain.grow(instance, "whole", 120, 130, 30)
+        cay.wait_until(lambda: len(instance.get(f"/v1/snapshots/{ids['whole'][129]}")["layers"]) < 100, 120, "the other chain is flattened")
+
+        def told():
+            return [s["id"] for s in instance.get("/v1/snapshots")["snapshots"] if s["state"] == "corrupt"]
+        cay.wait_until(told, 60, "a snapshot of the chain is told to be damaged")
+        equal(set(told()) <= set(ids["damaged"]), True)
+        equal(chain.longest(instance) >= 128, True)
+        equal(raises(cay.ApiError, instance.post, f"/v1/snapshots/{ids['damaged'][0]}/verify").code, "corrupt")
+    finally:
+        instance.close()
 
 
 @require("root")
