@@ -9,7 +9,7 @@
 #define MAPS_MAX  (64U << 20)
 #define PROCS_MAX (4U << 20)
 
-/* The kernel writes a newline of a name as \012, and nothing else is changed. */
+/* The kernel writes a newline of a name as \012, and nothing else is changed: not a backslash, so that these four characters may be the name's own. */
 static void unescape(char *path)
 {
 	char *to = path;
@@ -47,6 +47,7 @@ static void maps_line(uint64_t pid, char *line, struct tree_names *ret)
 	if (perms == NULL || path == NULL || strlen(perms) < 5 || perms[2] != 'w' ||
 		perms[4] != 's')
 		return;
+	tree_names_add(ret, path);
 	unescape(path);
 	tree_names_add(ret, path);
 	if (str_ends(path, " (deleted)") && has_other_names(pid, line))

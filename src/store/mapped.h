@@ -11,7 +11,7 @@
 /**
  * mapped_files() - collect the files mapped so by any process below cgroup directory @box.
  * @box: v2 directory of the payload; the caller has frozen it, else the answer is old at once.
- * @ret: zero-initialised; filled with paths as inside the sandbox, sorted; %MAPPED_ALL among them where some cannot be told.
+ * @ret: zero-initialised; filled with paths as inside the sandbox (one that cannot be told from another: both), sorted; %MAPPED_ALL among them where some cannot be told.
  *
  * Return: 0 or -errno.
  */

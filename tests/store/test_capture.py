@@ -237,6 +237,28 @@ def test_store_through_a_mapping_counts_when_the_name_is_gone(tmp):
         child.stdout.close()
 
 
+@require("root", "cgroup2")
+def test_store_through_a_mapping_counts_by_any_spelling_of_its_name(tmp):
+    """The kernel writes a newline as four characters, which may as well be the name's own."""
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox = pool.live()
+        top = pool.upper(sandbox)
+        for name in ("one\\012name", "another\nname"):
+            write(f"{top}/{name}", "0" * 4096)
+            child = group.start(MAPPER, f"{top}/{name}", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for letter in "bcd":
+                child.stdin.write(letter + "\n")
+                child.stdin.flush()
+                child.stdout.readline()
+                wait_until(lambda at=f"{top}/{name}": time.time_ns() - os.stat(at).st_ctime_ns > 50_000_000, 60, "its time stamp is old")
+                layer = job.new_id()
+                pool.run("capture", sandbox=sandbox, layer=layer, trees=[{"n": 0, "target": top}], freeze=group.freeze, how="copy")
+                with open(f"{pool.layer(layer)}/{name}") as f:
+                    equal(f.read(1), letter, name)
+            child.stdin.close()
+            child.stdout.close()
+
+
 @require("root")
 def test_a_torn_list_of_what_was_seen_keeps_no_capture(tmp):
     """What the last capture saw is only a help: a power cut may leave a part of it."""
