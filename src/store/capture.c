@@ -25,7 +25,9 @@
 #include "sys/file.h"
 #include "sys/urgency.h"
 
+#include <linux/magic.h>
 #include <signal.h>
+#include <sys/vfs.h>
 
 #define FREEZE_MS 5000
 #define APART     ".apart"
@@ -304,6 +306,14 @@ static int copy_all(struct capture *c, bool second, struct err *err)
 	return rc;
 }
 
+/* On a tmpfs a store through a shared mapping moves no time stamp when the page was read before, and whoever stored may have ended since: any file may be another one. */
+static bool hides_stores(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) < 0 || fs.f_type == TMPFS_MAGIC;
+}
+
 static int find_mapped(struct capture *c, struct err *err)
 {
 	int rc = c->box.box[0] == '\0' ? 0 : mapped_files(c->box.box, &c->mapped);
@@ -338,6 +348,8 @@ static int by_copy(struct capture *c, struct err *err)
 			return err_raise_sys(
 				err, rc, "open tree %zu of sandbox '%s'", n, c->sandbox);
 	}
+	if (hides_stores(c->live))
+		tree_names_add(&c->mapped, MAPPED_ALL);
 	/* Twice: stores through a mapping that is gone when we look again left no trace either. */
 	rc = find_mapped(c, err);
 	if (rc == 0 && c->box.box[0] != '\0')

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import mmap
 import os
 import random
 import signal
@@ -257,6 +258,29 @@ def test_store_through_a_mapping_counts_by_any_spelling_of_its_name(tmp):
                     equal(f.read(1), letter, name)
             child.stdin.close()
             child.stdout.close()
+
+
+@require("root")
+def test_store_through_a_mapping_that_is_gone_counts_on_a_tmpfs(tmp):
+    """There a page that was read before moves no time stamp when it is stored into, and nobody maps the file any more."""
+    at = os.path.join(tmp, "tmpfs")
+    os.mkdir(at)
+    subprocess.run(["mount", "-t", "tmpfs", "cay-test", at], check=True)
+    try:
+        with Pool(at, "directory") as pool:
+            sandbox = pool.live()
+            path = pool.upper(sandbox) + "/f"
+            write(path, "a" * 4096)
+            wait_until(lambda: time.time_ns() - os.stat(path).st_ctime_ns > 50_000_000, 60, "its time stamp is old")
+            for letter in "abc":
+                with open(path, "r+b") as f, mmap.mmap(f.fileno(), 4096) as m:
+                    equal(len(m[:]), 4096)
+                    m[0:1] = letter.encode()
+                layer, _ = pool.capture(sandbox)
+                with open(pool.layer(layer) + "/f") as f:
+                    equal(f.read(1), letter)
+    finally:
+        subprocess.run(["umount", at], check=True)
 
 
 @require("root")
