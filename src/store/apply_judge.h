@@ -8,6 +8,7 @@
 #define CAY_STORE_APPLY_JUDGE_H
 
 #include "base/clock.h"
+#include "store/apply_stage.h"
 #include "store/changes.h"
 #include "store/job.h"
 #include "store/stack.h"
@@ -21,9 +22,7 @@ struct plan {
 	json_t *renamed; /* directories that the sandbox renamed, and will lack the content of once the host has renamed them */
 	const char *sandbox;
 	uint64_t since_ns;
-	uid_t uid;
-	gid_t gid;
-	const json_t *groups;
+	struct apply_caller who;
 	const json_t
 		*applied; /* what earlier applies of this sandbox put in place: apply_recall() */
 	json_t *successors; /* of the tree at hand, by origin: where they put what had been copied up from there */

@@ -128,38 +128,6 @@ static int stage_entry(const struct found *f, int staging, const char *name, mod
 	return stage_file(f, staging, name, mode);
 }
 
-/* A replaced file keeps its owner; only root can give files away, another caller's new file is his own. */
-static int keep_owner(
-	const struct apply_stage *p, const json_t *step, const char *path, int made, mode_t mode)
-{
-	cleanup_fd int target = source_open(p->target), parent = -1;
-	char last[NAME_MAX + 1];
-	struct stat st;
-
-	if (p->uid != 0 || p->rootless ||
-		!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
-		return 0;
-	parent = target < 0 ? -1 : apply_parent(target, path, last);
-	if (parent < 0 || fstatat(parent, last, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -ESTALE;
-	if (fchownat(made, "", st.st_uid, st.st_gid, AT_EMPTY_PATH) < 0)
-		return -errno;
-	/* a change of owner takes set-uid bits away */
-	return !S_ISLNK(st.st_mode) && (mode & 06000) != 0 && fchmod(made, mode) < 0 ? -errno : 0;
-}
-
-/* What root has made becomes the caller's. */
-static int give(const struct apply_stage *p, int made)
-{
-	struct stat st;
-
-	if (p->uid == 0)
-		return 0;
-	if (fstat(made, &st) < 0 || fchownat(made, "", p->uid, p->gid, AT_EMPTY_PATH) < 0)
-		return -errno;
-	return !S_ISLNK(st.st_mode) && fchmod(made, st.st_mode & 07777) < 0 ? -errno : 0;
-}
-
 static int drop_xattr(int fd, const char *xattr)
 {
 	return fremovexattr(fd, xattr) < 0 && errno != ENODATA && errno != EOPNOTSUPP ? -errno : 0;
@@ -188,6 +156,18 @@ static int keep_acl(
 	return rc < 0 ? rc : fchmod(made, mode) < 0 ? -errno : 0;
 }
 
+static bool is_in(const struct apply_caller *who, gid_t gid)
+{
+	const json_t *g;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)who->groups, i, g) {
+		if ((gid_t)json_integer_value(g) == gid)
+			return true;
+	}
+	return who->uid == 0 || who->gid == gid;
+}
+
 /* The directory on the host that @path will lie in; where that is new, too, the one that it will lie in. */
 static int nearest(int target, const char *path)
 {
@@ -201,6 +181,44 @@ static int nearest(int target, const char *path)
 			return parent;
 		*slash = '\0';
 	}
+}
+
+gid_t apply_group(const struct apply_caller *who, const struct stat *dir, const struct stat *was)
+{
+	if (was != NULL && is_in(who, was->st_gid))
+		return was->st_gid;
+	return (dir->st_mode & S_ISGID) != 0 ? dir->st_gid : who->gid;
+}
+
+/*
+ * Whose it is on the host. Root, as whom this is made, gives away what the caller could: a replaced file keeps its owner where he is root, and its group where he is in it; else both are
+ * as if he had made it in its directory. The bits that a change of owner takes away are set again, but nobody gets a program with the rights of a group that he is not in.
+ */
+static int set_owner(
+	const struct apply_stage *p, const json_t *step, const char *path, int made, mode_t mode)
+{
+	bool replaces = str_eq(json_string_value(json_object_get(step, "op")), "replace");
+	cleanup_fd int target = source_open(p->target), parent = -1;
+	char last[NAME_MAX + 1];
+	struct stat dir, was, st;
+	gid_t group;
+
+	if (p->rootless)
+		return 0;
+	parent = target < 0 ? -1
+		 : replaces ? apply_parent(target, path, last)
+			    : nearest(target, path);
+	if (parent < 0 || fstat(parent, &dir) < 0 ||
+		(replaces && fstatat(parent, last, &was, AT_SYMLINK_NOFOLLOW) < 0))
+		return -ESTALE;
+	group = apply_group(&p->who, &dir, replaces ? &was : NULL);
+	if (fchownat(made, "", replaces && p->who.uid == 0 ? was.st_uid : p->who.uid, group,
+		    AT_EMPTY_PATH) < 0 ||
+		fstat(made, &st) < 0)
+		return -errno;
+	if (S_ISREG(st.st_mode) && !is_in(&p->who, group))
+		mode &= ~(mode_t)S_ISGID;
+	return !S_ISLNK(st.st_mode) && fchmod(made, mode) < 0 ? -errno : 0;
 }
 
 /* What is new gets the access list that its directory gives, not that of the directory in which it is staged; its mode is then the mask. */
@@ -255,9 +273,7 @@ static int stage_one(
 	if (rc == 0 && !S_ISLNK(f.st.st_mode))
 		rc = inherit_acl(p, step, path, made, mode);
 	if (rc == 0)
-		rc = keep_owner(p, step, path, made, mode);
-	if (rc == 0)
-		rc = give(p, made);
+		rc = set_owner(p, step, path, made, mode);
 	if (rc == 0 && fstat(made, &st) < 0)
 		rc = -errno;
 	fd_close(&own);
@@ -278,7 +294,7 @@ int apply_stage(const struct apply_stage *p, const char *id, struct err *err)
 	cleanup_fd int target = source_open(p->target), staging = -1;
 	json_t *step;
 	size_t i;
-	int rc = target < 0 ? target : apply_as(p->uid, p->gid, p->groups);
+	int rc = target < 0 ? target : apply_as(p->who.uid, p->who.gid, p->who.groups);
 
 	if (rc == 0) {
 		staging = apply_staging(target, id, true);

@@ -7,15 +7,23 @@
 #include "store/stack.h"
 #include <jansson.h>
 
+/** struct apply_caller - who may write there, and whose the new files are. */
+struct apply_caller {
+	uid_t uid;
+	gid_t gid;
+	const json_t *groups; /* that he has beside it; NULL = none. Borrowed */
+};
+
+/** apply_group() - the group of what @who brings into directory @dir, in the place of @was (NULL: of nothing), in root mode. */
+gid_t apply_group(const struct apply_caller *who, const struct stat *dir, const struct stat *was);
+
 /** struct apply_stage - the steps of one directory of the host; all borrowed. */
 struct apply_stage {
 	const struct stack *a; /* what the sandbox has */
 	json_t *steps; /* of all directories: each that brings something gets "new", its inode */
 	size_t tree;   /* those of this one */
 	const char *target;
-	uid_t uid; /* who may write there, and whose the new files are */
-	gid_t gid;
-	const json_t *groups; /* that he has beside it; NULL = none */
+	struct apply_caller who;
 	bool rootless;
 };
 

@@ -31,6 +31,16 @@ static void add_step(struct plan *p, const char *op, const char *path, const str
 			there ? (json_int_t)(old->st.st_mode & 07777) : 0));
 }
 
+/* Rootless what is staged gets the group that its directory, or the process, gives. */
+static bool keeps_group(const struct plan *p, const struct found *old)
+{
+	bool rootless = p->job->store.rootless;
+	struct stat dir;
+
+	return fstat(rootless ? p->b.layers[0].root : old->dir, &dir) < 0 ||
+	       apply_group(&p->who, &dir, rootless ? NULL : &old->st) == old->st.st_gid;
+}
+
 static void plan_steps(struct plan *p, const struct change *c)
 {
 	static const struct found none = { .kind = FOUND_NONE, .dir = -1 };
@@ -48,6 +58,8 @@ static void plan_steps(struct plan *p, const struct change *c)
 				"owners and attributes alone are not applied");
 	} else if (a->kind == FOUND_FILE && b->kind == FOUND_FILE) {
 		add_step(p, "replace", c->path, b, a);
+		if (!keeps_group(p, b))
+			plan_note(p->skipped, p, c->path, "its group on the host is not kept");
 	} else {
 		if (b->kind != FOUND_NONE)
 			add_step(p, "remove", c->path, b, &none);
@@ -137,9 +149,7 @@ static int stage(struct plan *p, const char *id, struct err *err)
 						 .steps = p->steps,
 						 .tree = p->tree,
 						 .target = p->target,
-						 .uid = p->uid,
-						 .gid = p->gid,
-						 .groups = p->groups,
+						 .who = p->who,
 						 .rootless = p->job->store.rootless },
 				id, err);
 		close_tree_stacks(p);
@@ -215,8 +225,8 @@ static void remember(const struct plan *p)
 static int carry_out(struct plan *p, const char *id, struct err *err)
 {
 	json_t *journal = json_pack("{s:s, s:s?, s:I, s:I, s:O*, s:O, s:[]}", "id", id, "sandbox",
-		p->sandbox, "uid", (json_int_t)p->uid, "gid", (json_int_t)p->gid, "groups",
-		p->groups, "targets", p->targets, "steps");
+		p->sandbox, "uid", (json_int_t)p->who.uid, "gid", (json_int_t)p->who.gid, "groups",
+		p->who.groups, "targets", p->targets, "steps");
 	int rc = apply_begin(&p->job->store, journal, err);
 
 	if (rc == 0) {
@@ -288,13 +298,13 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = job_number(p->job->request, "gid", 0, &gid, err);
 	if (rc == 0)
-		rc = job_groups(p->job->request, &p->groups, err);
+		rc = job_groups(p->job->request, &p->who.groups, err);
 	if (rc == 0 && (!json_is_array(trees) || json_array_size(trees) == 0 || uid > UINT32_MAX ||
 			       gid > UINT32_MAX))
 		rc = err_raise(err, ERR_INVALID,
 			"member 'trees' is missing or empty, or 'uid' or 'gid' is no id");
-	p->uid = p->job->store.rootless ? 0 : (uid_t)uid;
-	p->gid = p->job->store.rootless ? 0 : (gid_t)gid;
+	p->who.uid = p->job->store.rootless ? 0 : (uid_t)uid;
+	p->who.gid = p->job->store.rootless ? 0 : (gid_t)gid;
 	for (size_t i = 0; rc == 0 && i < json_array_size(trees); i++)
 		rc = plan_tree(p, i, err);
 	if (rc < 0)

@@ -989,6 +989,57 @@ def test_groups_of_the_caller_count(tmp):
         equal((os.stat(w.host + "/src/new").st_uid, open(w.host + "/a").read()), (1000, "changed\n"))
 
 
+def owner(path):
+    st = os.lstat(path)
+    return st.st_uid, st.st_gid, stat.S_IMODE(st.st_mode)
+
+
+@require("root", "btrfs", "loop")
+def test_what_is_replaced_or_new_has_the_group_that_it_would_have(tmp):
+    """As if the caller had written there himself: else the others of a group lose what they could do, and git its shared repositories."""
+    with Pool(tmp, "btrfs") as pool:
+        for name, who, kept, new in (("mine", {"uid": 1000, "gid": 1000, "groups": [4242, 4343]}, 4343, 1000),
+                                     ("foreign", {"uid": 1000, "gid": 1000, "groups": [4242]}, 1000, 1000),
+                                     ("root", {"uid": 0, "gid": 0}, 4343, 0)):
+            w = World(tmp, pool, name)
+            os.chown(w.host, 1000, 1000)
+            os.chown(w.host + "/src", 0, 4242)
+            os.chmod(w.host + "/src", 0o2775)
+            for path, gid, mode in (("a", 4343, 0o664), ("b", 4343, 0o2755), ("src/c", 4242, 0o660)):
+                os.chown(f"{w.host}/{path}", 0, gid)
+                os.chmod(f"{w.host}/{path}", mode)
+            w.since = w.later()
+            w.again()
+            for path in ("a", "b", "src/c", "new", "src/new", "src/dir/deep/new"):
+                w.write(path)
+            os.chmod(w.at + "/b", 0o2755)  # to write takes the bit
+            os.chmod(w.at + "/src/new", 0o2755)
+            os.symlink("a", w.at + "/src/link")
+            skipped = w.apply(allow_exec=True, **who)["skipped"]
+            uid = who["uid"]
+            equal({path: owner(f"{w.host}/{path}") for path in ("a", "b", "src/c", "new", "src/new", "src/dir", "src/dir/deep/new")},
+                  {"a": (uid, kept, 0o664), "b": (uid, kept, 0o2755), "src/c": (uid, 4242, 0o660), "new": (uid, new, 0o644),
+                   "src/new": (uid, 4242, 0o2755), "src/dir": (uid, 4242, 0o2755), "src/dir/deep/new": (uid, 4242, 0o644)}, name)
+            equal(owner(w.host + "/src/link")[:2], (uid, 4242))
+            equal(sorted(os.path.basename(e["path"]) for e in skipped if "group" in e["reason"]), ["a", "b"] if name == "foreign" else [])
+
+
+@require("root", "btrfs", "loop")
+def test_a_group_that_the_caller_is_not_in_gives_him_no_program(tmp):
+    """A directory gives its group away, but no set-gid program of it: as the kernel does it."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        os.chown(w.host + "/src", 1000, 4242)
+        os.chmod(w.host + "/src", 0o2775)
+        os.chown(w.host, 1000, 1000)
+        w.since = w.later()
+        w.again()
+        w.write("src/new")
+        os.chmod(w.at + "/src/new", 0o2755)
+        w.apply(allow_exec=True, uid=1000, gid=1000)
+        equal(owner(w.host + "/src/new"), (1000, 4242, 0o755))
+
+
 @require("root", "btrfs", "loop")
 def test_what_is_mounted_in_the_directory_is_left_alone(tmp):
     """The sandbox shows the empty directory below it."""
