@@ -218,7 +218,7 @@ static int step_do(const struct step *s)
 			rc = is_expected(s, s->new_name);
 	} else if (str_eq(s->op, "add")) {
 		rc = move(s->staging, s->new_name, s->parent, s->name, RENAME_NOREPLACE);
-	} else if (str_eq(s->op, "mode")) {
+	} else if (str_eq(s->op, "mode") || str_eq(s->op, "close")) {
 		rc = do_mode(s);
 	}
 	return rc;
@@ -261,8 +261,9 @@ static int undo_mode(const struct step *s)
 	struct stat st;
 	cleanup_fd int fd = find_there(s, &st);
 
+	/* who is not in its group cannot set that bit */
 	if (fd < 0 || st.st_ino != s->old_ino || S_ISLNK(st.st_mode) ||
-		(st.st_mode & 07777) != s->mode)
+		((st.st_mode ^ s->mode) & (07777 & ~S_ISGID)) != 0)
 		return 0;
 	return file_set_mode(fd, s->was);
 }

@@ -3,7 +3,7 @@
  * DOC: store/apply.h - steps of an apply: a journal of renames that is done whole or undone whole (docs/design/0002 "Apply").
  *
  * A journal is JSON: {"id","sandbox","uid","gid","groups"?,"targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","new_mtime"? (ns),"mode","was","origin"?}…]}. Operations: `remove` (entry ->
- * staging/oN), `replace` (staging/nN <-> entry), `add` (staging/nN -> entry), `mode`. Staging is <target>/.cay-apply-<id>.
+ * staging/oN), `replace` (staging/nN <-> entry), `add` (staging/nN -> entry), `mode`, and `close`, the mode of a directory that another step has added. Staging is <target>/.cay-apply-<id>.
  */
 #ifndef CAY_STORE_APPLY_H
 #define CAY_STORE_APPLY_H

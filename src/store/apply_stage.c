@@ -249,12 +249,21 @@ static int inherit_acl(
 	return rc < 0 ? rc : fchmod(made, mode) < 0 ? -errno : 0;
 }
 
-static int stage_one(
-	const struct apply_stage *p, size_t i, json_t *step, int staging, struct err *err)
+/* The step that gives the directory of @step, staged as @made, its own @mode. */
+static json_t *closing(const json_t *step, const struct stat *made, mode_t mode)
+{
+	return json_pack("{s:O, s:s, s:O, s:I, s:i, s:i}", "tree", json_object_get(step, "tree"),
+		"op", "close", "path", json_object_get(step, "path"), "old",
+		(json_int_t)made->st_ino, "mode", (int)mode, "was", (int)(made->st_mode & 07777));
+}
+
+/* @closes: gets what is to be done behind all else, those further down first. */
+static int stage_one(const struct apply_stage *p, size_t i, json_t *step, int staging,
+	json_t *closes, struct err *err)
 {
 	cleanup_free char *path = apply_bytes(json_object_get(step, "path"));
 	cleanup(found_close) struct found f = { .dir = -1 };
-	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
+	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode")), at_last = mode;
 	cleanup_fd int made = -1;
 	struct stat st;
 	char name[24];
@@ -262,6 +271,8 @@ static int stage_one(
 	int own = f.kind == FOUND_FILE ? f.dir : -1;
 
 	(void)snprintf(name, sizeof(name), "n%zu", i);
+	if (f.kind == FOUND_DIR && apply_closes(&p->who, mode))
+		mode |= S_IRWXU;
 	if (rc == 0) {
 		made = stage_entry(&f, staging, name, mode);
 		rc = made < 0 ? made : 0;
@@ -285,6 +296,8 @@ static int stage_one(
 	(void)json_object_set_new(step, "new", json_integer((json_int_t)st.st_ino));
 	if (S_ISREG(st.st_mode))
 		(void)json_object_set_new(step, "new_mtime", json_integer(apply_mtime_ns(&st)));
+	if (mode != at_last)
+		(void)json_array_insert_new(closes, 0, closing(step, &st, at_last));
 	return 0;
 }
 
@@ -292,7 +305,7 @@ static int stage_one(
 int apply_stage(const struct apply_stage *p, const char *id, struct err *err)
 {
 	cleanup_fd int target = source_open(p->target), staging = -1;
-	json_t *step;
+	json_t *closes, *step;
 	size_t i;
 	int rc = target < 0 ? target : apply_as(p->who.uid, p->who.gid, p->who.groups);
 
@@ -311,18 +324,22 @@ int apply_stage(const struct apply_stage *p, const char *id, struct err *err)
 	if (rc < 0 || staging < 0)
 		return err_raise_sys(
 			err, rc < 0 ? rc : staging, "make a staging directory in '%s'", p->target);
+	closes = json_array();
 	json_array_foreach (p->steps, i, step) {
 		const char *op = json_string_value(json_object_get(step, "op"));
 
 		if ((size_t)json_integer_value(json_object_get(step, "tree")) != p->tree ||
-			str_eq(op, "remove") || str_eq(op, "mode"))
+			(!str_eq(op, "add") && !str_eq(op, "replace")))
 			continue;
-		rc = stage_one(p, i, step, staging, err);
+		rc = stage_one(p, i, step, staging, closes, err);
 		if (rc < 0)
-			return rc;
+			break;
 	}
+	(void)json_array_extend(p->steps, closes);
+	json_decref(closes);
+	if (rc < 0)
+		return rc;
 	/* everything staged at once: a barrier for each file would take a minute for some thousands */
-	if (rc == 0 && syncfs(staging) < 0)
-		rc = -errno;
+	rc = syncfs(staging) < 0 ? -errno : 0;
 	return rc < 0 ? err_raise_sys(err, rc, "write the staged files in '%s'", p->target) : 0;
 }

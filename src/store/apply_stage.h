@@ -27,8 +27,14 @@ struct apply_stage {
 	bool rootless;
 };
 
+/** apply_closes() - must a directory with @mode, of whose content the caller @who puts something in, takes something out, or which he moves itself, be opened for that, and closed behind it? Only capabilities go by its owner's rights. */
+static inline bool apply_closes(const struct apply_caller *who, mode_t mode)
+{
+	return who->uid != 0 && (mode & S_IRWXU) != S_IRWXU;
+}
+
 /**
- * apply_stage() - make what the steps bring, in the staging directory of the apply @id in @p->target, and write it to the disk.
+ * apply_stage() - make what the steps bring, in the staging directory of the apply @id in @p->target, and write it to the disk. Directories are open to their owner (apply_closes()).
  * Return: 0, or negative with @err set; what was made stays for apply_discard(). Context: as root, who reads what only root can.
  */
 int apply_stage(const struct apply_stage *p, const char *id, struct err *err) attr_must_use;

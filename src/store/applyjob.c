@@ -31,6 +31,19 @@ static void add_step(struct plan *p, const char *op, const char *path, const str
 			there ? (json_int_t)(old->st.st_mode & 07777) : 0));
 }
 
+/* A directory of the caller's own that is taken away is opened before all else, those above it first: something in it may have to go before it. */
+static void open_removed(struct plan *p, const char *path, const struct found *old)
+{
+	mode_t was = old->st.st_mode & 07777;
+
+	if (old->kind == FOUND_DIR && old->st.st_uid == p->who.uid && apply_closes(&p->who, was))
+		(void)json_array_insert_new(p->opened, 0,
+			json_pack("{s:I, s:s, s:o, s:I, s:i, s:i}", "tree", (json_int_t)p->tree,
+				"op", "mode", "path", apply_hex(path), "old",
+				(json_int_t)old->st.st_ino, "mode", (int)(was | S_IRWXU), "was",
+				(int)was));
+}
+
 /* Rootless what is staged gets the group that its directory, or the process, gives. */
 static bool keeps_group(const struct plan *p, const struct found *old)
 {
@@ -61,8 +74,10 @@ static void plan_steps(struct plan *p, const struct change *c)
 		if (!keeps_group(p, b))
 			plan_note(p->skipped, p, c->path, "its group on the host is not kept");
 	} else {
-		if (b->kind != FOUND_NONE)
+		if (b->kind != FOUND_NONE) {
+			open_removed(p, c->path, b);
 			add_step(p, "remove", c->path, b, &none);
+		}
 		if (a->kind != FOUND_NONE)
 			add_step(p, "add", c->path, &none, a);
 	}
@@ -222,6 +237,16 @@ static void remember(const struct plan *p)
 	json_decref(known);
 }
 
+/* What opens directories comes first. */
+static void order_steps(struct plan *p)
+{
+	json_t *steps = p->steps;
+
+	(void)json_array_extend(p->opened, steps);
+	p->steps = p->opened;
+	p->opened = steps;
+}
+
 static int carry_out(struct plan *p, const char *id, struct err *err)
 {
 	json_t *journal = json_pack("{s:s, s:s?, s:I, s:I, s:O*, s:O, s:[]}", "id", id, "sandbox",
@@ -229,6 +254,7 @@ static int carry_out(struct plan *p, const char *id, struct err *err)
 		p->who.groups, "targets", p->targets, "steps");
 	int rc = apply_begin(&p->job->store, journal, err);
 
+	order_steps(p);
 	if (rc == 0) {
 		rc = stage(p, id, err);
 		(void)json_object_set(journal, "steps", p->steps);
@@ -338,6 +364,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 		.skipped = json_array(),
 		.renamed = json_array(),
 		.steps = json_array(),
+		.opened = json_array(),
 		.targets = json_array() };
 	json_t *applied;
 	int rc;
@@ -355,6 +382,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 	json_decref(p.skipped);
 	json_decref(p.renamed);
 	json_decref(p.steps);
+	json_decref(p.opened);
 	json_decref(p.targets);
 	json_decref(applied);
 	return rc;

@@ -989,6 +989,59 @@ def test_groups_of_the_caller_count(tmp):
         equal((os.stat(w.host + "/src/new").st_uid, open(w.host + "/a").read()), (1000, "changed\n"))
 
 
+def closed_world(tmp, pool, name="host"):
+    """Directories that their owner may not write: new ones, as module caches have them, and one of the host's that goes."""
+    w = World(tmp, pool, name)
+    os.makedirs(w.host + "/old/inner")
+    for path in ("old/f", "old/inner/g"):
+        w.write(path, where=w.host)
+    for path in [w.host] + [os.path.join(at, x) for at, ds, fs in os.walk(w.host) for x in ds + fs]:
+        os.lchown(path, 1000, 1000)
+    for path, mode in (("old/inner", 0o500), ("old", 0o555)):
+        os.chmod(f"{w.host}/{path}", mode)
+    w.since = w.later()
+    w.again()
+    w.write("mod/pkg/f")
+    os.makedirs(w.at + "/mod/pkg/none/empty")
+    shutil.rmtree(w.at + "/old")
+    for path, mode in (("mod/pkg/none/empty", 0o555), ("mod/pkg/none", 0), ("mod/pkg", 0o555)):
+        os.chmod(f"{w.at}/{path}", mode)
+    return w
+
+
+@require("root", "btrfs", "loop")
+def test_directories_that_their_owner_may_not_write(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = closed_world(tmp, pool)
+        w.apply(uid=1000, gid=1000)
+        equal({path: owner(f"{w.host}/{path}") for path in ("mod", "mod/pkg", "mod/pkg/none", "mod/pkg/none/empty")},
+              {"mod": (1000, 1000, 0o755), "mod/pkg": (1000, 1000, 0o555), "mod/pkg/none": (1000, 1000, 0),
+               "mod/pkg/none/empty": (1000, 1000, 0o555)})
+        equal(os.path.exists(w.host + "/old"), False)
+        equal(open(w.host + "/mod/pkg/f").read(), "changed\n")
+
+
+@require("root", "btrfs", "loop")
+def test_directories_that_their_owner_may_not_write_when_it_is_broken_off(tmp):
+    """At each step: they have the mode that they had."""
+    with Pool(tmp, "btrfs") as pool:
+        w = closed_world(tmp, pool)
+        before = describe(w.host)
+        step = 0
+        while True:
+            step += 1
+            run = w.request(uid=1000, gid=1000, env={"CAY_FAULT": f"store.apply.step:{step}={'error' if step % 2 else 'kill'}"})
+            try:
+                run.result()
+                break
+            except (job.JobError, job.JobDied):
+                pool.run("recover", layers=[], sandboxes=[w.sandbox])
+            equal(describe(w.host) == before, True, f"step {step}")
+            equal([x for x in os.listdir(w.host) if x.startswith(".cay")], [])
+        equal(step > 12, True)
+        equal(owner(w.host + "/mod/pkg")[2], 0o555)
+
+
 def owner(path):
     st = os.lstat(path)
     return st.st_uid, st.st_gid, stat.S_IMODE(st.st_mode)
