@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile the system call profiles of defs/seccomp/ to BPF: gen_filters.py CC OUT PROFILE...
 
-Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell` and `know` lines; and learn_NAME, to be
+Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell`, `ration` and `know` lines; and learn_NAME, to be
 taken instead of that, which also tells of those of its `learn` lines. Of two filters the kernel takes the answer that is less than the other: so filter_NAME says TRACE for
 what is told, which without a tracer refuses it too, and allows what is learned.
 A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
@@ -58,6 +58,7 @@ class Profile:
         self.rules = {}      # name -> ('ret', action) or ('if', [[condition, ...], ...])
         self.told = {}       # name -> [[condition, ...], ...]
         self.learned = {}    # the same
+        self.rationed = {}   # the same
         self.known = set()
         self.otherwise = {}  # name -> action
 
@@ -81,9 +82,9 @@ class Profile:
             if kind != 'if':
                 raise ValueError(f'{name} has an unconditional rule already')
             alternatives.append([parse_condition(c) for c in conditions.split(' and ')])
-        elif verb in ('tell', 'learn'):
+        elif verb in ('tell', 'learn', 'ration'):
             name, _, conditions = rest.partition(' if ')
-            of = self.told if verb == 'tell' else self.learned
+            of = {'tell': self.told, 'learn': self.learned, 'ration': self.rationed}[verb]
             of.setdefault(name.strip(), []).append([parse_condition(c) for c in conditions.split(' and ')])
         elif verb == 'know':
             self.known.update(rest.split())
@@ -102,6 +103,7 @@ class Profile:
         for name in names:
             self.rules[name] = ('ret', action)
             self.told.pop(name, None)
+            self.rationed.pop(name, None)
 
 
 def compile_alternative(conditions, action=ALLOW):
@@ -175,15 +177,16 @@ def compile_profile(profile, numbers, arch):
 
 def compile_told(profile, numbers, arch, learns):
     """Whatever it does not name passes: the other filter judges that, foreign architectures too."""
+    calls = {}
+    for of, action in ((profile.told, NOTIFY), (profile.rationed, LEARN), (profile.learned if learns else {}, LEARN)):
+        for name, alternatives in of.items():
+            calls.setdefault(name, []).extend((conditions, action) for conditions in alternatives)
     code = []
-    calls = [(name, alternatives, NOTIFY) for name, alternatives in sorted(profile.told.items())]
-    if learns:
-        calls += [(name, alternatives, LEARN) for name, alternatives in sorted(profile.learned.items())]
     for name in sorted(profile.known):
         code += [(JEQ, 0, 1, numbers[name]), (RET, 0, 0, KNOW)]
-    for name, alternatives, action in calls:
+    for name, alternatives in sorted(calls.items()):
         one = []
-        for conditions in alternatives:
+        for conditions, action in alternatives:
             one += compile_alternative(conditions, action)
         code += [(JEQ, 0, len(one) + 1, numbers[name]), *one, (RET, 0, 0, ALLOW)]
     return [(LD, 0, 0, OFFSET_ARCH), (JEQ, 1, 0, ARCHES[arch]), (RET, 0, 0, ALLOW), (LD, 0, 0, OFFSET_NR), *code, (RET, 0, 0, ALLOW)]

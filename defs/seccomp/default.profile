@@ -6,6 +6,8 @@
 #   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM)
 #   tell NAME if COND [and COND]...      refuse as `otherwise` says, and tell the keeper of it (an event); behind the `allow … if` lines of that name
 #   learn NAME if COND [and COND]...     where filters of programs can be had in no other way (rootless): tell the keeper of it, which lets it go on
+#   ration NAME if COND [and COND]...    tell the keeper of it, which lets it go on, or refuses it with ENOBUFS where there is too much (sandbox/ration.h); behind its `allow`, and
+#                                        never what is told
 #   know NAME...                         tell the keeper of it, which takes note and lets it go on; behind its `allow`
 # Several `allow … if` lines of one name are alternatives. A name that is nowhere listed answers ENOSYS, so programs fall back as on an older kernel.
 # A foreign architecture kills the process; x32 numbers answer ENOSYS.
@@ -63,6 +65,10 @@ tell socket if arg0 in 2,10 and arg1 & 0xF in 3,10
 tell socket if arg0 in 17,40
 tell socket if arg0 in 2,10 and arg2 in 33,132,136
 otherwise EAFNOSUPPORT socket
+# what waits in these unread is charged to nobody
+ration socket if arg0 == 16 and arg2 == 0
+ration socket if arg0 == 2 and arg1 & 0xF == 2 and arg2 == 1
+ration socket if arg0 == 10 and arg1 & 0xF == 2 and arg2 == 58
 allow socketpair if arg0 == 1
 otherwise EAFNOSUPPORT socketpair
 allow accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg shutdown

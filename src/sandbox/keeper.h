@@ -22,6 +22,7 @@
 #include "sandbox/learned.h"
 #include "sandbox/meter.h"
 #include "sandbox/process.h"
+#include "sandbox/ration.h"
 #include <jansson.h>
 #include <limits.h>
 #include <linux/seccomp.h>
@@ -174,6 +175,8 @@ struct keeper {
 	struct learned learned; /* filters of programs, where filter_learns() */
 	struct keeper_asker askers[KEEPER_ASKERS];
 	struct keeper_confined confined;
+	struct ration rations[RATIONS];
+	bool restoring; /* processes are being made again: what they ask for they had before */
 	char id[ID_LEN + 1];
 	enum keeper_state state;
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
@@ -296,6 +299,14 @@ void keeper_stop(struct keeper *k);
 
 /** keeper_state_name() - "new", "ready", "running", "paused", "stopping". */
 const char *keeper_state_name(enum keeper_state state);
+
+/* --- keeper_ration.c --- */
+
+/**
+ * keeper_ration() - is the call of @notice one by which somebody wants what is rationed? Then it is answered.
+ * @listener: where it was told of; borrowed. Return: false: it is another one, and not answered.
+ */
+bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *notice);
 
 /* --- keeper_execs.c --- */
 

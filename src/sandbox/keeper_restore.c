@@ -96,8 +96,10 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	rc = open_leaves(&k->box, c, leaves, &place.n_leaves);
 	if (rc == 0 && n_tasks < 0)
 		rc = n_tasks;
+	k->restoring = true;
 	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
 		    : forker_fork(&place, ret, err);
+	k->restoring = false;
 	if (rc >= 0) {
 		fd_close(&k->told.listeners[LISTENER_FORKED]);
 		k->told.listeners[LISTENER_FORKED] = ret->listener;

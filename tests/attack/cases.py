@@ -131,6 +131,19 @@ def sockets_bounded(session, sandbox, result, status):
         f"{n >> 20} MiB of the machine's in buffers of {p}, the limit is {limit >> 20}" for p, n in held.items() if n > limit]
 
 
+def net_of(sandbox, name):
+    """Rows of a file of the sandbox's /proc/net, read from outside."""
+    return [line.split() for line in read(f"/proc/{sandbox['init_pid']}/net/{name}").decode().splitlines()]
+
+
+def unread_bounded(session, sandbox, result, status):
+    """What waits in sockets of netlink and ping, which no control group counts."""
+    limit = sandbox["limits"]["memory_bytes"]
+    held = sum(int(r[4]) for r in net_of(sandbox, "netlink")[1:])
+    held += sum(int(r[4].split(":")[1], 16) for name in ("icmp", "icmp6") for r in net_of(sandbox, name)[1:])
+    return [f"{held >> 20} MiB in queues that nobody reads, the limit is {limit >> 20}"] if held > limit * 2 else []
+
+
 def disk_bounded(session, sandbox, result, status):
     """The bytes that the sandbox takes on the host."""
     used = session.disk_of(sandbox)
@@ -354,6 +367,10 @@ INSIDE = [
          args=lambda s, b: {"mib": 160, "sockets": 200}, **FRESH),
     Case("RX-02J", "refused", "buffers of UDP on the machine; neighbour", check=sockets_bounded, limits=PIPES,
          args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02K", "ENOBUFS", "bytes that wait in the sandbox's sockets of netlink; neighbour", check=unread_bounded, limits=PIPES,
+         args=lambda s, b: {"sockets": 24}, **FRESH),
+    Case("RX-02L", "ENOBUFS", "bytes that wait in the sandbox's ping sockets; neighbour", check=unread_bounded, limits=PIPES,
+         args=lambda s, b: {"sockets": 24}, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
@@ -387,7 +404,7 @@ HOST_NODES = "no user namespace may make device nodes: the host's are bound, so 
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
 NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "RX-09B": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
-    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"
 NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
 

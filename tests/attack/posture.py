@@ -11,7 +11,7 @@ import stat
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
-SO_PROTOCOL, SO_DOMAIN = 38, 39
+SO_PROTOCOL, SO_DOMAIN, SO_GET_FILTER = 38, 39, 26
 NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 CAPS_DEFAULT = sum(1 << c for c in (0, 1, 3, 4, 5, 6, 7, 13, 18, 31))
 CAPS = {"default": CAPS_DEFAULT, "strict": 0, "debug": CAPS_DEFAULT | 1 << 19}
@@ -55,13 +55,29 @@ def extents(pid, kind):
     return [range(int(r[1]), int(r[1]) + int(r[2])) for r in rows if len(r) == 3]
 
 
-def family(pid, fd):
-    """(domain, type, protocol) of a socket of another process, asked of the socket itself."""
+def descriptor_of(pid, fd):
+    """A copy of a descriptor of another process, or -1."""
     pidfd = LIBC.syscall(SYS_PIDFD_OPEN, pid, 0)
     if pidfd < 0:
-        return None
+        return -1
     copy = LIBC.syscall(SYS_PIDFD_GETFD, pidfd, fd, 0)
     os.close(pidfd)
+    return copy
+
+
+def filter_length(pid, fd):
+    """Instructions of the filter of a socket of another process; 0 when there is none, or it is no socket."""
+    copy, n = descriptor_of(pid, fd), ctypes.c_uint(0)
+    if copy < 0:
+        return 0
+    rc = LIBC.getsockopt(copy, socket.SOL_SOCKET, SO_GET_FILTER, None, ctypes.byref(n))
+    os.close(copy)
+    return n.value if rc == 0 else 0
+
+
+def family(pid, fd):
+    """(domain, type, protocol) of a socket of another process, asked of the socket itself."""
+    copy = descriptor_of(pid, fd)
     if copy < 0:
         return None
     with socket.socket(fileno=copy) as s:

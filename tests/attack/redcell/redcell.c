@@ -23,6 +23,7 @@ static const struct attack *const groups[] = {
 	attacks_socket,
 	attacks_process,
 	attacks_resource,
+	attacks_uncharged,
 };
 
 static const char *const outcome_names[] = { "blocked", "unreachable", "leaked", "escaped" };

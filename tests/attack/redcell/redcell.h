@@ -47,7 +47,8 @@ struct attack {
 };
 
 extern const struct attack attacks_fs[], attacks_proc[], attacks_ns[], attacks_dev[],
-	attacks_kernel[], attacks_socket[], attacks_process[], attacks_resource[];
+	attacks_kernel[], attacks_socket[], attacks_process[], attacks_resource[],
+	attacks_uncharged[];
 
 /** arg() - value of key=value on the command line. Return: the value, or @fallback. */
 const char *arg(const struct run *r, const char *key, const char *fallback);

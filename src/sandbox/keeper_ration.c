@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_ration.c - system calls by which programs get what the kernel charges to no control group (ration.h): the kernel tells of each (`ration` in defs/seccomp/), and whoever
+ * makes it goes on, or is refused with ENOBUFS. All that decides is in registers, so nobody changes it behind the answer.
+ */
+#include "base/ablate.h"
+#include "base/str.h"
+#include "codec/proctext.h"
+#include "sandbox/keeper.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#define TEXT_MAX      (256 << 10)
+#define STAT_MAX      4096
+#define RMEM_MAX      "/proc/sys/net/core/rmem_max"
+#define QUEUE_DEFAULT 212992 /* what the kernel gave until it gave more */
+#define SOURCES_MAX \
+	64 /* of one call that sets all of a group's: net.ipv6.mld_max_msf, net.ipv4.igmp_max_msf is less */
+
+/*
+ * As the lines of `ration` say it: a call that is refused must not be taken for one of these, which goes on.
+ * Return: how much of @kind it wants; 0: it is not rationed.
+ */
+static uint32_t wants(const struct seccomp_data *call, enum ration_kind *kind)
+{
+	const uint32_t a0 = (uint32_t)call->args[0], a1 = (uint32_t)call->args[1],
+		       a2 = (uint32_t)call->args[2];
+
+	if (call->nr == SYS_socket && a0 == AF_NETLINK && a2 == NETLINK_ROUTE) {
+		*kind = RATION_NETLINK;
+		return 1;
+	}
+	if (call->nr == SYS_socket && (a1 & 0xf) == SOCK_DGRAM &&
+		((a0 == AF_INET && a2 == IPPROTO_ICMP) ||
+			(a0 == AF_INET6 && a2 == IPPROTO_ICMPV6))) {
+		*kind = RATION_PING;
+		return 1;
+	}
+	if (call->nr != SYS_setsockopt)
+		return 0;
+	*kind = a1 == SOL_SOCKET ? RATION_FILTERS : RATION_GROUPS;
+	if (a1 != SOL_SOCKET && (a2 == MCAST_MSFILTER || a2 == IP_MSFILTER))
+		return SOURCES_MAX;
+	return 1;
+}
+
+/* --- what there is --- */
+
+/* Return: 0 or -errno. */
+static int read_net(const struct keeper *k, const char *name, struct buf *text)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/net/%s", k->box.init_pid, name);
+	return file_read_at(AT_FDCWD, path, text);
+}
+
+/* Sockets of each protocol in @text, of all others than @but; of @but alone where @only. */
+static uint64_t sum_protocols(const struct buf *text, const char *const but[3], bool only)
+{
+	uint64_t sum = 0;
+
+	for (const char *line = buf_cstr(text); line != NULL; line = strchr(line, '\n')) {
+		char name[32];
+		uint64_t n;
+		bool named = false;
+
+		line += *line == '\n';
+		if (sscanf(line, "%31s %*u %lu", name, &n) != 2)
+			continue;
+		for (size_t i = 0; i < 3; i++)
+			named |= but[i] != NULL && str_eq(name, but[i]);
+		sum += named == only ? n : 0;
+	}
+	return sum;
+}
+
+static uint64_t count_netlink(void *ctx)
+{
+	static const char *const names[3] = { "NETLINK" };
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+
+	return read_net(ctx, "protocols", &text) < 0 ? UINT64_MAX
+						     : sum_protocols(&text, names, true);
+}
+
+/*
+ * Those of ping appear among the protocols only when something was sent. So: all that there are, less those of other protocols; what is of TCP or UDP and neither bound
+ * nor connected is taken for one of ping.
+ */
+static uint64_t count_ping(void *ctx)
+{
+	static const char *const names[3] = { "PING", "PINGv6" };
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX), sum = BUF_INIT(STAT_MAX);
+	uint64_t used, others;
+
+	if (read_net(ctx, "protocols", &text) < 0 || read_net(ctx, "sockstat", &sum) < 0 ||
+		sscanf(buf_cstr(&sum), "sockets: used %lu", &used) != 1)
+		return UINT64_MAX;
+	others = sum_protocols(&text, names, false);
+	return used > others ? used - others : 0;
+}
+
+/* One on each line, beside a few that say something else. */
+static uint64_t count_groups(void *ctx)
+{
+	static const char *const names[] = { "igmp", "igmp6", "mcfilter", "mcfilter6" };
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		int rc = read_net(ctx, names[i], &text);
+
+		/* a kernel without IPv6 has none of its */
+		if (rc < 0 && rc != -ENOENT)
+			return UINT64_MAX;
+	}
+	for (size_t i = 0; i < text.n; i++)
+		n += text.p[i] == '\n';
+	return n;
+}
+
+static bool on_its_way(attr_unused void *ctx, int32_t thread)
+{
+	cleanup_buf struct buf text = BUF_INIT(STAT_MAX);
+	struct proc_stat stat;
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", thread);
+	return file_read_at(AT_FDCWD, path, &text) == 0 &&
+	       proc_stat_parse(buf_cstr(&text), &stat) == 0 &&
+	       (stat.state == 'R' || stat.state == 'D');
+}
+
+/* --- how much there may be --- */
+
+static uint64_t most(const struct keeper *k, enum ration_kind kind)
+{
+	static uint64_t queue;
+
+	if (kind == RATION_GROUPS)
+		return RATION_GROUPS_MAX;
+	if (kind == RATION_FILTERS)
+		return RATION_FILTERS_MAX;
+	if (queue == 0 && file_read_u64_at(AT_FDCWD, RMEM_MAX, &queue) < 0)
+		queue = QUEUE_DEFAULT;
+	return ration_sockets(k->box.spec.limits.memory_bytes, queue);
+}
+
+bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *notice)
+{
+	static uint64_t (*const counts[RATIONS])(void *) = { [RATION_NETLINK] = count_netlink,
+		[RATION_PING] = count_ping,
+		[RATION_GROUPS] = count_groups };
+	struct seccomp_notif_resp answer = { .id = notice->id };
+	enum ration_kind kind;
+	const uint32_t n = wants(&notice->data, &kind);
+	struct ration_view view;
+
+	if (n == 0)
+		return false;
+	view = (struct ration_view){ counts[kind], on_its_way, k };
+	/* what is restored was there before */
+	if (k->restoring)
+		ration_add(&k->rations[kind], n);
+	if (k->restoring || ablated("rations") ||
+		ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view))
+		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	else
+		answer.error = -ENOBUFS;
+	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	return true;
+}

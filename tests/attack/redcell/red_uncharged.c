@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel keeps for sockets and charges to nobody's group, or takes from a table of the whole machine. Bounded as red_resource.c is. */
+#include "redcell.h"
+
+#include <arpa/inet.h>
+#include <linux/filter.h>
+#include <linux/netlink.h>
+#include <net/if.h>
+#include <netinet/icmp6.h>
+#include <netinet/in.h>
+#include <netinet/ip_icmp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#define MIB               (1L << 20)
+#define IPV6_FLOW_MANAGER 32 /* IPV6_FLOWLABEL_MGR */
+#define PROCESSES         15
+#define GROUPS_EACH       119
+#define SOURCES_EACH      64
+
+static char block[60000];
+
+static void all_files(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+		return;
+	files.rlim_cur = files.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Bytes that wait in socket @fd, with what the kernel takes beside. */
+static long queued(int fd)
+{
+	uint32_t said[16] = { 0 };
+	socklen_t n = sizeof(said);
+
+	return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, said, &n) == 0 ? (long)said[0] : 0;
+}
+
+static int roomy(int family, int type, int protocol)
+{
+	const int room = MIB;
+	int fd = socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
+
+	if (fd >= 0)
+		(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	return fd;
+}
+
+/* Acknowledgements of nothing. Return: bytes, -1: no socket. */
+static long fill_netlink(void)
+{
+	static struct nlmsghdr asked[256];
+	int fd = roomy(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+
+	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
+		asked[i] = (struct nlmsghdr){ .nlmsg_len = sizeof(asked[0]),
+			.nlmsg_type = NLMSG_NOOP,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK };
+	for (int i = 0; fd >= 0 && i < 4; i++)
+		(void)!send(fd, asked, sizeof(asked), 0);
+	return fd < 0 ? -1 : queued(fd);
+}
+
+/* Its own answers. */
+static long fill_ping(void)
+{
+	const struct sockaddr_in to = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = roomy(AF_INET, SOCK_DGRAM, IPPROTO_ICMP);
+
+	memset(block, 0, sizeof(struct icmphdr));
+	block[0] = ICMP_ECHO;
+	for (int i = 0; fd >= 0 && i < 12; i++)
+		(void)!sendto(
+			fd, block, sizeof(block), 0, (const struct sockaddr *)&to, sizeof(to));
+	return fd < 0 ? -1 : queued(fd);
+}
+
+/* Return: sockets; @bytes: in all. */
+static long fill_all(long want, long (*one)(void), long *bytes)
+{
+	long n = 0, more = 0;
+
+	while (n < want && (more = one()) >= 0) {
+		*bytes += more;
+		n++;
+	}
+	return n;
+}
+
+/* Several at a time, and all but one in no hurry: whoever counts them must not miss those that are about to be made. */
+static void fill(struct run *r, long (*one)(void))
+{
+	const struct sched_param idle = { 0 };
+	long want = arg_number(r, "sockets", 200), bytes = 0;
+	long *made = mmap(
+		NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	long *ended = mmap(
+		NULL, sizeof(*ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	all_files();
+	for (int i = 0; i < PROCESSES; i++) {
+		long own = 0;
+
+		if (fork() != 0)
+			continue;
+		alarm(60);
+		(void)sched_setscheduler(0, SCHED_IDLE, &idle);
+		__atomic_add_fetch(made, fill_all(want, one, &own), __ATOMIC_RELAXED);
+		__atomic_add_fetch(ended, 1, __ATOMIC_RELEASE);
+		for (;;)
+			pause();
+	}
+	__atomic_add_fetch(made, fill_all(want, one, &bytes), __ATOMIC_RELAXED);
+	r->error = errno;
+	while (__atomic_load_n(ended, __ATOMIC_ACQUIRE) < PROCESSES)
+		usleep(1000);
+	r->attempts++;
+	remark(r, "%ld sockets, %ld MiB in those of one process", *made, bytes / MIB);
+	if (*made >= want * (PROCESSES + 1))
+		note(r, ESCAPED, "no limit up to %ld sockets", *made);
+}
+
+static void rx_02k(struct run *r)
+{
+	fill(r, fill_netlink);
+}
+
+static void rx_02l(struct run *r)
+{
+	fill(r, fill_ping);
+}
+
+static void name_address(struct sockaddr_storage *at, unsigned int kind, long number)
+{
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+
+	in6.sin6_addr.s6_addr[0] = (uint8_t)kind;
+	in6.sin6_addr.s6_addr[1] = kind == 0xff ? 1 : 0;
+	memcpy(&in6.sin6_addr.s6_addr[8], &number, sizeof(number));
+	memcpy(at, &in6, sizeof(in6));
+}
+
+/* One group with sources, each of them another one in each. */
+static int join(int fd, long number)
+{
+	struct group_req group = { .gr_interface = if_nametoindex("lo") };
+	struct {
+		struct group_filter head;
+		struct sockaddr_storage more[SOURCES_EACH - 1];
+	} filter = { .head = { .gf_interface = group.gr_interface,
+			     .gf_fmode = MCAST_EXCLUDE,
+			     .gf_numsrc = SOURCES_EACH } };
+
+	name_address(&group.gr_group, 0xff, number);
+	if (setsockopt(fd, IPPROTO_IPV6, MCAST_JOIN_GROUP, &group, sizeof(group)) != 0)
+		return -1;
+	filter.head.gf_group = group.gr_group;
+	for (long i = 0; i < SOURCES_EACH; i++)
+		name_address(i == 0 ? &filter.head.gf_slist[0] : &filter.more[i - 1], 0x20,
+			number * SOURCES_EACH + i);
+	(void)setsockopt(fd, IPPROTO_IPV6, MCAST_MSFILTER, &filter, sizeof(filter));
+	return 0;
+}
+
+static void rx_02m(struct run *r)
+{
+	long want = arg_number(r, "sockets", 200), n = 0, groups = 0;
+
+	all_files();
+	for (; n < want; n++) {
+		int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+		for (int i = 0; fd >= 0 && i < GROUPS_EACH && join(fd, groups) == 0; i++)
+			groups++;
+	}
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld groups", groups);
+	if (groups >= want * GROUPS_EACH)
+		note(r, ESCAPED, "no limit up to %ld groups", groups);
+}
+
+/* What has no socket of anybody's yet has no group either. */
+static void rx_02n(struct run *r)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	long want = arg_number(r, "connections", 100), n = 0, sent = 0;
+	const int room = 8 * MIB;
+	socklen_t size = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	all_files();
+	(void)setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	if (bind(listener, (struct sockaddr *)&at, size) != 0 || listen(listener, 4096) != 0 ||
+		getsockname(listener, (struct sockaddr *)&at, &size) != 0)
+		return;
+	for (; n < want; n++) {
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		ssize_t one;
+
+		if (fd < 0 ||
+			(connect(fd, (struct sockaddr *)&at, size) != 0 && errno != EINPROGRESS))
+			break;
+		while ((one = send(fd, block, sizeof(block), 0)) > 0)
+			sent += one;
+	}
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld MiB sent over %ld connections", sent / MIB, n);
+}
+
+static void rx_23(struct run *r)
+{
+	struct {
+		struct in6_addr to;
+		uint32_t label;
+		uint8_t action, share;
+		uint16_t flags, expires, linger;
+		uint32_t pad;
+	} asked = { .action = 0 /* get */, .share = 1 /* exclusive */, .flags = 1 /* create */ };
+	long got = 0;
+
+	asked.to.s6_addr[15] = 1;
+	for (int i = 0; i < 40; i++) {
+		int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+		asked.label = 0;
+		if (setsockopt(fd, IPPROTO_IPV6, IPV6_FLOW_MANAGER, &asked, sizeof(asked)) == 0)
+			got++;
+	}
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld labels", got);
+	if (got > 0)
+		note(r, ESCAPED, "%ld flow labels of the machine's", got);
+}
+
+static void rx_24(struct run *r)
+{
+	static struct sock_filter code[400];
+	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+	long want = arg_number(r, "filters", 600), got = 0;
+
+	all_files();
+	for (size_t i = 0; i < sizeof(code) / sizeof(code[0]) - 1; i++)
+		code[i] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_DIV | BPF_K, 3);
+	code[program.len - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+	while (got < want) {
+		int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+		if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+				      sizeof(program)) != 0)
+			break;
+		got++;
+	}
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld filters", got);
+	if (got >= want)
+		note(r, ESCAPED, "no limit up to %ld filters", got);
+}
+
+const struct attack attacks_uncharged[] = {
+	{ "RX-02K", "memory bomb: answers of netlink that nobody reads", rx_02k },
+	{ "RX-02L", "memory bomb: answers to pings that nobody reads", rx_02l },
+	{ "RX-02M", "memory bomb: groups of IPv6 multicast and their sources", rx_02m },
+	{ "RX-02N", "memory bomb: TCP connections that nobody accepts", rx_02n },
+	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
+	{ "RX-24", "takes the machine's room for compiled filters", rx_24 },
+	{ NULL, NULL, NULL },
+};
