@@ -81,7 +81,9 @@ allow sendmmsg if arg3 & 0x20000000 == 0
 allow setsockopt if arg1 == 1 and arg2 notin 50,52
 allow setsockopt if arg1 == 6 and arg2 notin 19,30,31
 allow setsockopt if arg1 == 17 and arg2 != 100
-allow setsockopt if arg1 in 0,41 and arg2 & 0xFFFFFFC0 == 0
+# and flow labels (IPV6_FLOWLABEL_MGR 32), of which there is one table of 4,096 for the machine
+allow setsockopt if arg1 == 0 and arg2 & 0xFFFFFFC0 == 0
+allow setsockopt if arg1 == 41 and arg2 & 0xFFFFFFC0 == 0 and arg2 != 32
 allow setsockopt if arg1 == 41 and arg2 in 66,67
 allow setsockopt if arg1 == 270
 # ioctl: terminals, FIONREAD and friends, interface queries, file flags (reading). TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FICLONE, BTRFS_IOC_* are not here.

@@ -144,6 +144,11 @@ def unread_bounded(session, sandbox, result, status):
     return [f"{held >> 20} MiB in queues that nobody reads, the limit is {limit >> 20}"] if held > limit * 2 else []
 
 
+def labels_left(session, sandbox, result, status):
+    n = len(net_of(sandbox, "ip6_flowlabel")) - 1
+    return [f"{n} of the machine's flow labels"] if n > 0 else []
+
+
 def disk_bounded(session, sandbox, result, status):
     """The bytes that the sandbox takes on the host."""
     used = session.disk_of(sandbox)
@@ -341,6 +346,7 @@ INSIDE = [
     Case("RX-20", "EROFS", "oom_score_adj from outside", check=score_kept),
     Case("RX-20B", "EROFS", "oom_score_adj from outside", check=score_kept),
     Case("RX-21", "limits stand", "a tracer outside", traced=LIMITS_RAISED),
+    Case("RX-23", "EPERM", "labels that the kernel lists", check=labels_left),
     # fresh sandboxes: these end or fill theirs
     Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
     Case("PS-08", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
