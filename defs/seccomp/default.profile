@@ -86,6 +86,10 @@ allow setsockopt if arg1 == 0 and arg2 & 0xFFFFFFC0 == 0
 allow setsockopt if arg1 == 41 and arg2 & 0xFFFFFFC0 == 0 and arg2 != 32
 allow setsockopt if arg1 == 41 and arg2 in 66,67
 allow setsockopt if arg1 == 270
+# a device keeps groups of multicast and their sources, and charges them to nobody: ADD, BLOCK, ADD_SOURCE, MSFILTER of IPv4; MCAST_JOIN_GROUP, BLOCK_SOURCE, JOIN_SOURCE_GROUP,
+# MSFILTER of both; IPV6_ADD_MEMBERSHIP
+ration setsockopt if arg1 == 0 and arg2 in 35,38,39,41,42,43,46,48
+ration setsockopt if arg1 == 41 and arg2 in 20,42,43,46,48
 # ioctl: terminals, FIONREAD and friends, interface queries, file flags (reading). TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FICLONE, BTRFS_IOC_* are not here.
 allow ioctl if arg1 in 0x5401,0x5402,0x5403,0x5404,0x5405,0x5406,0x5407,0x5408,0x5409,0x540A,0x540B,0x540C,0x540D,0x540E,0x540F,0x5410,0x5411
 allow ioctl if arg1 in 0x5413,0x5414,0x541B,0x5421,0x5422,0x5429,0x5441,0x5450,0x5451,0x5452,0x5460

@@ -39,6 +39,9 @@
 
 #define PING_GROUP_MAX 0x7fffffffU /* the kernel takes none above */
 
+/* bytes of options of one socket: room for the descriptors of several messages at once, a kibibyte each at most */
+#define OPTIONS_MAX "8192"
+
 struct builder {
 	const struct builder_options *o;
 	int staging; /* tmpfs with the directories below; those of sys and synth are in it */
@@ -288,6 +291,9 @@ static int set_network(const struct builder *b, struct err *err)
 		return err_raise_sys(err, rc, "open low ports to the sandbox");
 	(void)!file_write_at(b->proc, "sys/net/ipv4/tcp_fastopen", "0");
 	(void)!file_write_at(b->proc, "sys/net/mptcp/enabled", "0");
+	/* each socket's options are charged to nobody; a kernel before 6.8 has one bound for all, of 20,480 */
+	if (!ablated("rations"))
+		(void)!file_write_at(b->proc, "sys/net/core/optmem_max", OPTIONS_MAX);
 	allow_echo(b);
 	return 0;
 }

@@ -144,6 +144,15 @@ def unread_bounded(session, sandbox, result, status):
     return [f"{held >> 20} MiB in queues that nobody reads, the limit is {limit >> 20}"] if held > limit * 2 else []
 
 
+GROUPS_MAX = 1024  # sandbox/ration.h
+
+
+def groups_bounded(session, sandbox, result, status):
+    """Groups of multicast and their sources, as the kernel lists them."""
+    n = sum(len(net_of(sandbox, name)) for name in ("igmp", "igmp6", "mcfilter", "mcfilter6"))
+    return [f"{n} groups and sources of multicast"] if n > GROUPS_MAX + 64 else []
+
+
 def labels_left(session, sandbox, result, status):
     n = len(net_of(sandbox, "ip6_flowlabel")) - 1
     return [f"{n} of the machine's flow labels"] if n > 0 else []
@@ -377,6 +386,8 @@ INSIDE = [
          args=lambda s, b: {"sockets": 24}, **FRESH),
     Case("RX-02L", "ENOBUFS", "bytes that wait in the sandbox's ping sockets; neighbour", check=unread_bounded, limits=PIPES,
          args=lambda s, b: {"sockets": 24}, **FRESH),
+    Case("RX-02M", "ENOBUFS", "groups and sources that the kernel lists; neighbour", check=groups_bounded, limits=PIPES,
+         args=lambda s, b: {"sockets": 200}, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
