@@ -180,7 +180,8 @@ def compile_told(profile, numbers, arch, learns):
     calls = {}
     for of, action in ((profile.told, NOTIFY), (profile.rationed, LEARN), (profile.learned if learns else {}, LEARN)):
         for name, alternatives in of.items():
-            calls.setdefault(name, []).extend((conditions, action) for conditions in alternatives)
+            there = calls.setdefault(name, [])
+            there.extend(one for one in ((conditions, action) for conditions in alternatives) if one not in there)
     code = []
     for name in sorted(profile.known):
         code += [(JEQ, 0, 1, numbers[name]), (RET, 0, 0, KNOW)]

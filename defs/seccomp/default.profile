@@ -90,6 +90,8 @@ allow setsockopt if arg1 == 270
 # MSFILTER of both; IPV6_ADD_MEMBERSHIP
 ration setsockopt if arg1 == 0 and arg2 in 35,38,39,41,42,43,46,48
 ration setsockopt if arg1 == 41 and arg2 in 20,42,43,46,48
+# compiled, these are of one room of the machine (net.core.bpf_jit_limit): SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF
+ration setsockopt if arg1 == 1 and arg2 in 26,51
 # ioctl: terminals, FIONREAD and friends, interface queries, file flags (reading). TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FICLONE, BTRFS_IOC_* are not here.
 allow ioctl if arg1 in 0x5401,0x5402,0x5403,0x5404,0x5405,0x5406,0x5407,0x5408,0x5409,0x540A,0x540B,0x540C,0x540D,0x540E,0x540F,0x5410,0x5411
 allow ioctl if arg1 in 0x5413,0x5414,0x541B,0x5421,0x5422,0x5429,0x5441,0x5450,0x5451,0x5452,0x5460
@@ -107,6 +109,9 @@ otherwise EINVAL prctl
 allow seccomp if arg3 != 0x59414321
 learn seccomp if arg0 == 1 and arg3 != 0x59414321
 learn prctl if arg0 == 22 and arg1 == 2
+# compiled, they are of one room of the machine (net.core.bpf_jit_limit)
+ration seccomp if arg0 == 1 and arg3 != 0x59414321
+ration prctl if arg0 == 22 and arg1 == 2
 # what makes somebody the child of another than who made it: PR_SET_CHILD_SUBREAPER, whose argument is of 64 bits, but for the dumper, who takes it away and makes it so again with a
 # third argument (CONFINE_OURS)
 learn prctl if arg0 == 36 and arg2 != 0x59414321

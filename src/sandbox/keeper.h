@@ -166,6 +166,15 @@ struct keeper_confined {
 	bool forgot; /* and others, for which there was no room */
 };
 
+/** struct keeper_apart - filters that programs have installed for one of several threads; see keeper_ration.c. */
+struct keeper_apart {
+	struct keeper_apart_of {
+		int32_t process;
+		uint32_t n; /* 0 = this one is empty */
+		uint64_t began;
+	} all[128];
+};
+
 /** struct keeper - everything. */
 struct keeper {
 	struct box_config config;
@@ -176,6 +185,7 @@ struct keeper {
 	struct keeper_asker askers[KEEPER_ASKERS];
 	struct keeper_confined confined;
 	struct ration rations[RATIONS];
+	struct keeper_apart apart;
 	bool restoring; /* processes are being made again: what they ask for they had before */
 	char id[ID_LEN + 1];
 	enum keeper_state state;

@@ -6,14 +6,17 @@
 #include "base/ablate.h"
 #include "base/str.h"
 #include "codec/proctext.h"
+#include "sandbox/filters.h"
 #include "sandbox/keeper.h"
 #include "sys/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -43,6 +46,11 @@ static uint32_t wants(const struct seccomp_data *call, enum ration_kind *kind)
 		*kind = RATION_PING;
 		return 1;
 	}
+	if ((call->nr == SYS_seccomp && a0 == SECCOMP_SET_MODE_FILTER) ||
+		(call->nr == SYS_prctl && a0 == PR_SET_SECCOMP)) {
+		*kind = RATION_PROGRAMS;
+		return 1;
+	}
 	if (call->nr != SYS_setsockopt)
 		return 0;
 	*kind = a1 == SOL_SOCKET ? RATION_FILTERS : RATION_GROUPS;
@@ -51,7 +59,7 @@ static uint32_t wants(const struct seccomp_data *call, enum ration_kind *kind)
 	return 1;
 }
 
-/* --- what there is --- */
+/* --- sockets --- */
 
 /* Return: 0 or -errno. */
 static int read_net(const struct keeper *k, const char *name, struct buf *text)
@@ -108,6 +116,66 @@ static uint64_t count_ping(void *ctx)
 	return used > others ? used - others : 0;
 }
 
+/* --- of /proc --- */
+
+static int read_process(int32_t pid, const char *name, struct buf *text)
+{
+	char path[48];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	return file_read_at(AT_FDCWD, path, text);
+}
+
+/* Return: ticks behind the machine's start; 0: there is none. */
+static uint64_t began_at(int32_t process)
+{
+	cleanup_buf struct buf text = BUF_INIT(STAT_MAX);
+	struct proc_stat stat;
+
+	return read_process(process, "stat", &text) == 0 &&
+			       proc_stat_parse(buf_cstr(&text), &stat) == 0
+		       ? stat.started
+		       : 0;
+}
+
+/* Has the process of @thread no other one? @process: which it is. */
+static bool is_alone(int32_t thread, int32_t *process)
+{
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+
+	if (read_process(thread, "status", &text) < 0)
+		return true; /* who is gone installs nothing */
+	*process = (int32_t)proc_number(buf_cstr(&text), "Tgid", 10, 0);
+	return proc_number(buf_cstr(&text), "Threads", 10, 0) == 1;
+}
+
+/* The most filters of its own that a thread of @process has. */
+static uint64_t longest_chain(int32_t process)
+{
+	uint64_t most_filters = 0;
+	const struct dirent *e;
+	char path[48];
+	DIR *dir;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task", process);
+	dir = opendir(path);
+	while (dir != NULL && (e = readdir(dir)) != NULL) {
+		cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+		uint64_t tid, n;
+
+		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) < 0 ||
+			read_process((int32_t)tid, "status", &text) < 0)
+			continue;
+		n = proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
+		most_filters = n > most_filters ? n : most_filters;
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+	return most_filters > BOX_FILTERS ? most_filters - BOX_FILTERS : 0;
+}
+
+/* --- what there is --- */
+
 /* One on each line, beside a few that say something else. */
 static uint64_t count_groups(void *ctx)
 {
@@ -127,14 +195,76 @@ static uint64_t count_groups(void *ctx)
 	return n;
 }
 
+/*
+ * Filters of programs. What is living is held by some thread, and nothing shows which threads have the same one. But what a process has inherited, or has installed with one thread or
+ * for all of its threads, each of its threads has: of each process the longest chain counts. What was installed for one of several threads (apart) counts beside.
+ */
+
+static void forget_ended(struct keeper_apart *a)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(a->all); i++) {
+		struct keeper_apart_of *one = &a->all[i];
+
+		if (one->n > 0 && began_at(one->process) != one->began)
+			*one = (struct keeper_apart_of){ 0 };
+	}
+}
+
+static int add_chains(void *ctx, attr_unused const char *name, const int32_t *pids, size_t n)
+{
+	uint64_t *sum = ctx;
+
+	for (size_t i = 0; i < n; i++)
+		*sum += longest_chain(pids[i]);
+	return 0;
+}
+
+static uint64_t count_programs(void *ctx)
+{
+	struct keeper *k = ctx;
+	uint64_t sum = 0;
+	int rc = cgroup_each_leaf(&k->box.cgroup, add_chains, &sum);
+
+	/* without control groups nothing is bounded */
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : UINT64_MAX;
+	forget_ended(&k->apart);
+	for (size_t i = 0; i < ARRAY_SIZE(k->apart.all); i++)
+		sum += k->apart.all[i].n;
+	return sum;
+}
+
+/* Return: is there room to remember it? */
+static bool note_apart(struct keeper *k, const struct seccomp_notif *notice)
+{
+	const bool all = notice->data.nr == SYS_seccomp &&
+			 (notice->data.args[1] & SECCOMP_FILTER_FLAG_TSYNC) != 0;
+	struct keeper_apart_of *empty = NULL;
+	int32_t process;
+
+	if (all || is_alone((int32_t)notice->pid, &process))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(k->apart.all); i++) {
+		struct keeper_apart_of *one = &k->apart.all[i];
+
+		if (one->n == 0)
+			empty = empty != NULL ? empty : one;
+		else if (one->process == process && one->began == began_at(process))
+			return ++one->n > 0;
+	}
+	if (empty == NULL)
+		forget_ended(&k->apart); /* for the next one */
+	else
+		*empty = (struct keeper_apart_of){ process, 1, began_at(process) };
+	return empty != NULL;
+}
+
 static bool on_its_way(attr_unused void *ctx, int32_t thread)
 {
 	cleanup_buf struct buf text = BUF_INIT(STAT_MAX);
 	struct proc_stat stat;
-	char path[32];
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/stat", thread);
-	return file_read_at(AT_FDCWD, path, &text) == 0 &&
+	return read_process(thread, "stat", &text) == 0 &&
 	       proc_stat_parse(buf_cstr(&text), &stat) == 0 &&
 	       (stat.state == 'R' || stat.state == 'D');
 }
@@ -149,32 +279,48 @@ static uint64_t most(const struct keeper *k, enum ration_kind kind)
 		return RATION_GROUPS_MAX;
 	if (kind == RATION_FILTERS)
 		return RATION_FILTERS_MAX;
+	if (kind == RATION_PROGRAMS)
+		return RATION_PROGRAMS_MAX;
 	if (queue == 0 && file_read_u64_at(AT_FDCWD, RMEM_MAX, &queue) < 0)
 		queue = QUEUE_DEFAULT;
 	return ration_sockets(k->box.spec.limits.memory_bytes, queue);
 }
 
-bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *notice)
+static bool is_granted(
+	struct keeper *k, const struct seccomp_notif *notice, enum ration_kind kind, uint32_t n)
 {
 	static uint64_t (*const counts[RATIONS])(void *) = { [RATION_NETLINK] = count_netlink,
 		[RATION_PING] = count_ping,
-		[RATION_GROUPS] = count_groups };
-	struct seccomp_notif_resp answer = { .id = notice->id };
-	enum ration_kind kind;
-	const uint32_t n = wants(&notice->data, &kind);
-	struct ration_view view;
+		[RATION_GROUPS] = count_groups,
+		[RATION_PROGRAMS] = count_programs };
+	const struct ration_view view = { counts[kind], on_its_way, k };
 
-	if (n == 0)
-		return false;
-	view = (struct ration_view){ counts[kind], on_its_way, k };
 	/* what is restored was there before */
 	if (k->restoring)
 		ration_add(&k->rations[kind], n);
-	if (k->restoring || ablated("rations") ||
-		ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view))
+	if (k->restoring || ablated("rations"))
+		return true;
+	return ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view) &&
+	       (kind != RATION_PROGRAMS || note_apart(k, notice));
+}
+
+bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *notice)
+{
+	struct seccomp_notif_resp answer = { .id = notice->id };
+	enum ration_kind kind;
+	const uint32_t n = wants(&notice->data, &kind);
+	bool granted;
+
+	if (n == 0)
+		return false;
+	granted = is_granted(k, notice, kind, n);
+	/* it is to be learned, too */
+	if (granted && kind == RATION_PROGRAMS && filter_learns(k->config.rootless))
+		return false;
+	if (granted)
 		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	else
-		answer.error = -ENOBUFS;
+		answer.error = kind == RATION_PROGRAMS ? -ENOMEM : -ENOBUFS;
 	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
 	return true;
 }

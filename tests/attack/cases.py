@@ -158,6 +158,26 @@ def labels_left(session, sandbox, result, status):
     return [f"{n} of the machine's flow labels"] if n > 0 else []
 
 
+PROGRAMS_MAX = 1024  # sandbox/ration.h
+
+
+def programs_bounded(session, sandbox, result, status):
+    """System call filters of programs, of each thread another one."""
+    own = 2  # ours
+    n = sum(int(posture.status(f"{p}/task/{t}").get("Seccomp_filters", own)) - own
+            for p in session.processes(sandbox) for t in os.listdir(f"/proc/{p}/task"))
+    return [f"{n} filters of system calls, the limit is {PROGRAMS_MAX}"] if n > PROGRAMS_MAX else []
+
+
+FILTERS_MAX = 256  # sandbox/ration.h
+
+
+def filters_bounded(session, sandbox, result, status):
+    """Sockets with a filter, each asked from outside."""
+    n = sum(posture.filter_length(p, int(fd)) > 0 for p in session.processes(sandbox) for fd in os.listdir(f"/proc/{p}/fd"))
+    return [f"{n} filters of sockets, the limit is {FILTERS_MAX}"] if n > FILTERS_MAX else []
+
+
 def disk_bounded(session, sandbox, result, status):
     """The bytes that the sandbox takes on the host."""
     used = session.disk_of(sandbox)
@@ -388,6 +408,8 @@ INSIDE = [
          args=lambda s, b: {"sockets": 24}, **FRESH),
     Case("RX-02M", "ENOBUFS", "groups and sources that the kernel lists; neighbour", check=groups_bounded, limits=PIPES,
          args=lambda s, b: {"sockets": 200}, **FRESH),
+    Case("RX-24", "ENOBUFS", "sockets with a filter, asked from outside; neighbour", check=filters_bounded, limits=PIPES, **FRESH),
+    Case("RX-25", "ENOMEM", "filters of each thread, seen from outside; neighbour", check=programs_bounded, limits=dict(MEMORY, pids=200), seconds=60, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,

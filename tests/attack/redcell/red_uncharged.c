@@ -5,14 +5,17 @@
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <netinet/icmp6.h>
 #include <netinet/in.h>
 #include <netinet/ip_icmp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -269,12 +272,69 @@ static void rx_24(struct run *r)
 		note(r, ESCAPED, "no limit up to %ld filters", got);
 }
 
+/* Each of them another one. */
+static void *install_eight(void *got)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { 2, code };
+
+	for (int i = 0; i < 8; i++) {
+		if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
+			__atomic_add_fetch((long *)got, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void *install_and_stay(void *got)
+{
+	(void)install_eight(got);
+	__atomic_add_fetch((long *)got + 1, 1, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+/* Processes, and one whose threads have their own. */
+static void rx_25(struct run *r)
+{
+	const long processes = arg_number(r, "processes", 120), threads = 40;
+	long *got = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_t thread;
+	long n = 0;
+
+	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	for (; n < processes; n++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			break;
+		if (pid == 0) {
+			alarm(60);
+			(void)install_and_stay(got);
+		}
+	}
+	for (long i = 0; i < threads; i++)
+		n += pthread_create(&thread, NULL, install_and_stay, got) == 0;
+	while (__atomic_load_n(&got[1], __ATOMIC_ACQUIRE) < n)
+		usleep(1000);
+	(void)install_eight(got);
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld filters", got[0]);
+	if (got[0] >= (n + 1) * 8)
+		note(r, ESCAPED, "no limit up to %ld filters", got[0]);
+}
+
 const struct attack attacks_uncharged[] = {
 	{ "RX-02K", "memory bomb: answers of netlink that nobody reads", rx_02k },
 	{ "RX-02L", "memory bomb: answers to pings that nobody reads", rx_02l },
 	{ "RX-02M", "memory bomb: groups of IPv6 multicast and their sources", rx_02m },
 	{ "RX-02N", "memory bomb: TCP connections that nobody accepts", rx_02n },
 	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
-	{ "RX-24", "takes the machine's room for compiled filters", rx_24 },
+	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
+	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },
 	{ NULL, NULL, NULL },
 };
