@@ -41,12 +41,12 @@ enum doctor_check {
 /** doctor_check() - carry out one check of the table's CHECK rows. @d: borrowed; @f: zeroed by the caller, filled. May fork. */
 void doctor_check(enum doctor_check check, const struct doctor *d, struct finding *f);
 
-#define DOCTOR_LIMITS 5
+#define DOCTOR_LIMITS 6
 #define DOCTOR_UNREAD UINT64_MAX
 
 /**
  * doctor_limits() - judge limits of the machine that all sandboxes share. Pure.
- * @values: kernel.pid_max, kernel.threads-max, fs.file-max, user.max_user_namespaces, user.max_mnt_namespaces; DOCTOR_UNREAD is not judged.
+ * @values: kernel.pid_max, kernel.threads-max, fs.file-max, user.max_user_namespaces, user.max_mnt_namespaces, net.core.bpf_jit_limit; DOCTOR_UNREAD is not judged.
  * @f: filled; the fix raises those that are too low, and no others.
  */
 void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f);

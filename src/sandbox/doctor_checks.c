@@ -380,22 +380,31 @@ static void check_disk_limits(const struct doctor *d, struct finding *f)
 	}
 }
 
+/* Open files that the memory of one sandbox pays for: all that it has by default, and the kernel's struct file of 192 bytes. Nothing else bounds their number. */
+#define FILES_OF_ONE ((2UL << 30) / 192)
+
 static const struct {
 	const char *name, *path;
 	uint64_t each; /* that one idle sandbox takes, ours and its init */
+	uint64_t
+		one; /* that one which wants all it can get takes, and leaves others without; 0 = it is bounded otherwise */
 	uint64_t ample;
 } limits[DOCTOR_LIMITS] = {
-	{ "kernel.pid_max", "/proc/sys/kernel/pid_max", 6, 4194304 },
-	{ "kernel.threads-max", "/proc/sys/kernel/threads-max", 6, 131072 },
-	{ "fs.file-max", "/proc/sys/fs/file-max", 32, 1000000 },
-	{ "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces", 2, 65536 },
-	{ "user.max_mnt_namespaces", "/proc/sys/user/max_mnt_namespaces", 2, 65536 },
+	{ "kernel.pid_max", "/proc/sys/kernel/pid_max", 6, 0, 4194304 },
+	{ "kernel.threads-max", "/proc/sys/kernel/threads-max", 6, 0, 131072 },
+	/* as systemd sets it: each file is charged to who opens it */
+	{ "fs.file-max", "/proc/sys/fs/file-max", 32, FILES_OF_ONE, INT64_MAX },
+	{ "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces", 2, 0, 65536 },
+	{ "user.max_mnt_namespaces", "/proc/sys/user/max_mnt_namespaces", 2, 0, 65536 },
+	/* our filters of its programs, compiled */
+	{ "net.core.bpf_jit_limit", "/proc/sys/net/core/bpf_jit_limit", 32768, 0, 1UL << 30 },
 };
 
 void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f)
 {
 	cleanup_buf struct buf found = BUF_INIT(sizeof(f->found)), fix = BUF_INIT(sizeof(f->fix));
 	uint64_t least = UINT64_MAX;
+	bool taken = false;
 
 	for (size_t i = 0; i < DOCTOR_LIMITS; i++) {
 		uint64_t room = values[i] / limits[i].each;
@@ -404,12 +413,15 @@ void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f)
 			continue;
 		least = room < least ? room : least;
 		buf_fmt(&found, "%s%s = %lu", found.n > 0 ? ", " : "", limits[i].name, values[i]);
-		if (room < PLANNED_SANDBOXES)
+		if (values[i] < limits[i].one)
+			buf_fmt(&found, " (one sandbox can take %lu)", limits[i].one);
+		taken |= values[i] < limits[i].one;
+		if (room < PLANNED_SANDBOXES || values[i] < limits[i].one)
 			buf_fmt(&fix, "%s %s=%lu", fix.n > 0 ? "" : "sysctl -w", limits[i].name,
 				limits[i].ample);
 	}
-	finding_set(f, least >= PLANNED_SANDBOXES, "%s: room for %lu sandboxes", buf_cstr(&found),
-		least);
+	finding_set(f, least >= PLANNED_SANDBOXES && !taken, "%s: room for %lu sandboxes",
+		buf_cstr(&found), least);
 	(void)snprintf(f->fix, sizeof(f->fix), "%s", buf_cstr(&fix));
 }
 

@@ -129,7 +129,8 @@ TEST(no_fix_writes_over_another_ones_file)
 TEST(limits_that_are_too_low_are_raised_and_no_others)
 {
 	static const char *const names[DOCTOR_LIMITS] = { "kernel.pid_max", "kernel.threads-max",
-		"fs.file-max", "user.max_user_namespaces", "user.max_mnt_namespaces" };
+		"fs.file-max", "user.max_user_namespaces", "user.max_mnt_namespaces",
+		"net.core.bpf_jit_limit" };
 
 	for (unsigned int low = 0; low < 1U << DOCTOR_LIMITS; low++) {
 		uint64_t values[DOCTOR_LIMITS];
@@ -147,7 +148,7 @@ TEST(limits_that_are_too_low_are_raised_and_no_others)
 
 TEST(a_limit_that_is_raised_suffices)
 {
-	uint64_t values[DOCTOR_LIMITS] = { 1, 1, 1, 1, 1 };
+	uint64_t values[DOCTOR_LIMITS] = { 1, 1, 1, 1, 1, 1 };
 	struct finding f = { 0 }, again = { 0 };
 	const char *at;
 
@@ -163,11 +164,26 @@ TEST(a_limit_that_is_raised_suffices)
 
 TEST(a_limit_that_nobody_could_read_is_not_judged)
 {
-	uint64_t values[DOCTOR_LIMITS] = { DOCTOR_UNREAD, 1 << 20, DOCTOR_UNREAD, 1 << 20,
-		1 << 20 };
+	uint64_t values[DOCTOR_LIMITS] = { DOCTOR_UNREAD, 1 << 20, DOCTOR_UNREAD, 1 << 20, 1 << 20,
+		DOCTOR_UNREAD };
 	struct finding f = { 0 };
 
 	doctor_limits(values, &f);
 	check(f.ok);
 	check(strstr(f.found, "pid_max") == NULL && strstr(f.found, "threads-max") != NULL);
+}
+
+/* A tenth of 24 GiB in kibibytes, as the kernel sets it: one sandbox of 2 GiB opens as many. */
+TEST(files_that_one_sandbox_can_take_are_too_few)
+{
+	uint64_t values[DOCTOR_LIMITS] = { 1 << 22, 1 << 20, 2466177, 1 << 20, 1 << 20, 1 << 30 };
+	struct finding f = { 0 };
+
+	doctor_limits(values, &f);
+	check(!f.ok);
+	check(strstr(f.found, "one sandbox can take") != NULL);
+	check(strcmp(f.fix, "sysctl -w fs.file-max=9223372036854775807") == 0);
+	values[2] = 12 << 20;
+	doctor_limits(values, &f);
+	check(f.ok);
 }
