@@ -149,7 +149,7 @@ static bool is_alone(int32_t thread, int32_t *process)
 	return proc_number(buf_cstr(&text), "Threads", 10, 0) == 1;
 }
 
-/* The most filters of its own that a thread of @process has. */
+/* The most filters that a thread of @process has. */
 static uint64_t longest_chain(int32_t process)
 {
 	uint64_t most_filters = 0;
@@ -171,7 +171,7 @@ static uint64_t longest_chain(int32_t process)
 	}
 	if (dir != NULL)
 		(void)closedir(dir);
-	return most_filters > BOX_FILTERS ? most_filters - BOX_FILTERS : 0;
+	return most_filters;
 }
 
 /* --- what there is --- */
@@ -210,28 +210,36 @@ static void forget_ended(struct keeper_apart *a)
 	}
 }
 
+struct chains {
+	uint32_t ours; /* of each */
+	uint64_t sum;
+};
+
 static int add_chains(void *ctx, attr_unused const char *name, const int32_t *pids, size_t n)
 {
-	uint64_t *sum = ctx;
+	struct chains *c = ctx;
 
-	for (size_t i = 0; i < n; i++)
-		*sum += longest_chain(pids[i]);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t longest = longest_chain(pids[i]);
+
+		c->sum += longest > c->ours ? longest - c->ours : 0;
+	}
 	return 0;
 }
 
 static uint64_t count_programs(void *ctx)
 {
 	struct keeper *k = ctx;
-	uint64_t sum = 0;
-	int rc = cgroup_each_leaf(&k->box.cgroup, add_chains, &sum);
+	struct chains c = { .ours = k->box.filters };
+	int rc = cgroup_each_leaf(&k->box.cgroup, add_chains, &c);
 
 	/* without control groups nothing is bounded */
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : UINT64_MAX;
 	forget_ended(&k->apart);
 	for (size_t i = 0; i < ARRAY_SIZE(k->apart.all); i++)
-		sum += k->apart.all[i].n;
-	return sum;
+		c.sum += k->apart.all[i].n;
+	return c.sum;
 }
 
 /* Return: is there room to remember it? */

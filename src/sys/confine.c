@@ -6,6 +6,7 @@
 
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 #define CONFINE_TOLD_MAX 256
