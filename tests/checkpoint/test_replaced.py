@@ -6,7 +6,7 @@ import os
 import sys
 
 from lib.case import contains, equal, raises, require
-from lib.cay import ApiError
+from lib.cay import ApiError, Instance
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
@@ -152,7 +152,7 @@ class OnTheMachine:
 
     def __init__(self, instance, tmp, mode, how):
         self.instance, self.file = instance, os.path.join(tmp, "m", "data")
-        os.mkdir(os.path.dirname(self.file))
+        os.makedirs(os.path.dirname(self.file), exist_ok=True)
         os.chmod(tmp, 0o755)
         write(self.file, "first" * 2000)
         self.box = instance.post("/v1/sandboxes", {"mounts": [{"source": os.path.dirname(self.file), "target": "/m", "mode": mode}]})["id"]
@@ -224,9 +224,7 @@ def test_what_others_write_to_a_shared_file_is_seen(instance, tmp):
         place.refused(f"sandboxes/{place.box}/resume")
 
 
-@require(*NEEDS)
-def test_what_the_sandbox_has_written_itself_comes_with_its_layers(instance, tmp):
-    """Copied up, in layers, behind a suspension and a rewind."""
+def own_files(instance, tmp):
     with on_the_machine(instance, tmp, "cow", "s") as place:
         instance.ok(place.box, "cp /m/data /m/own; printf later | dd of=/m/data conv=notrunc status=none")
         own = start(instance, place.box, "/usr/bin/python3", "-c", MAPS_ALL, "p/m/own", "s/m/own", "p/m/data")
@@ -241,3 +239,30 @@ def test_what_the_sandbox_has_written_itself_comes_with_its_layers(instance, tmp
             equal(ask(instance, one, own, "?"), f"{[b'first', b'first', b'later']}\n")
         for one in forks:
             instance.remove(one)
+
+
+@require(*NEEDS)
+def test_what_the_sandbox_has_written_itself_comes_with_its_layers(instance, tmp):
+    """Copied up, in layers, behind a suspension and a rewind."""
+    own_files(instance, tmp)
+
+
+@require(*NEEDS)
+def test_where_layers_are_copies(tmp):
+    """On a kernel without what newer ones have; both parts of it."""
+    with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "all"}).start()) as instance:
+        own_files(instance, tmp)
+        with on_the_machine(instance, tmp, "ro", "p") as place:
+            suspend(instance, place.box)
+            replace(place.file, "other" * 2000)
+            place.refused(f"sandboxes/{place.box}/resume")
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_replaced_on_the_machine_rootless(tmp):
+    with rootless(tmp) as instance, on_the_machine(instance, tmp, "cow", "p") as place:
+        there_and_back(instance, place.box)
+        place.has("first")
+        suspend(instance, place.box)
+        replace(place.file, "other" * 2000)
+        place.refused(f"sandboxes/{place.box}/resume")
