@@ -6,7 +6,37 @@
 #include <linux/capability.h>
 #include <sys/resource.h>
 
+#define CPU_SOFT 100 /* seconds of processor time */
+#define CPU_HARD 200
+#define CPU_USED 1.1
+
 static int report[2], go[2];
+
+static double used(void)
+{
+	struct timespec t;
+
+	MUST(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void use_some(void)
+{
+	MUST(setrlimit(RLIMIT_CPU, &(struct rlimit){ CPU_SOFT, CPU_HARD }) == 0);
+	while (used() < CPU_USED)
+		;
+}
+
+/* Whose count begins anew has as much less of it. */
+static void expect_left(void)
+{
+	struct rlimit now;
+
+	MUST(getrlimit(RLIMIT_CPU, &now) == 0);
+	if ((double)now.rlim_cur - used() > CPU_SOFT - 1 || now.rlim_cur < CPU_SOFT / 2 ||
+		now.rlim_max - now.rlim_cur != CPU_HARD - CPU_SOFT)
+		object_fail("%g of %lu and %lu s are used", used(), now.rlim_cur, now.rlim_max);
+}
 
 static void lesser(void)
 {
@@ -83,7 +113,11 @@ int main(void)
 	MUST(read(report[0], &c, 1) == 1 && read(report[0], &c, 1) == 1);
 	MUST(syscall(SYS_capget, &header, before) == 0);
 
+	use_some();
+
 	object_ready();
+
+	expect_left();
 
 	MUST(syscall(SYS_capget, &header, after) == 0 &&
 		memcmp(before, after, sizeof(before)) == 0);
