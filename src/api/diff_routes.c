@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/diff_routes.c - diff and apply: which stacks are compared; the comparing is done by jobs (docs/design/0002). */
-#include "api/server.h"
+#include "api/readings.h"
 #include "api/steps.h"
 #include "api_handlers.h"
 #include "base/log.h"
 #include "base/str.h"
+
+#define SIDES 2
 
 /* --- states that can be compared --- */
 
@@ -83,7 +85,8 @@ static struct side side_of_snapshot(struct snapshot *s)
 struct gather {
 	json_t *changes;
 	struct buf text;
-	json_t *lists; /* what an apply tells besides, by name; NULL: not wanted */
+	json_t *lists;            /* what an apply tells besides, by name; NULL: not wanted */
+	struct reading *readings; /* of both sides; NULL: nothing can happen to their files */
 };
 
 static const char *const apply_lists[] = { "conflicts", "executables", "programs", "skipped",
@@ -100,21 +103,35 @@ static void gather_frame(void *ctx, const struct frame *f)
 		(void)json_array_extend(g->changes, changes);
 	else if (text != NULL)
 		buf_str(&g->text, text);
+	else if (g->readings != NULL && json_is_true(json_object_get(o, "opened")))
+		for (size_t i = 0; i < SIDES; i++)
+			reading_opened(&g->readings[i]);
 	for (size_t i = 0; g->lists != NULL && i < ARRAY_SIZE(apply_lists); i++)
 		(void)json_array_extend(json_object_get(g->lists, apply_lists[i]),
 			json_object_get(o, apply_lists[i]));
 	json_decref(o);
 }
 
-json_t *diff_run(
-	struct server *srv, const struct stream *client, json_t *trees, bool text, struct err *err)
+/* {"changes":[…],"text"?} for the client of @call; NULL with @err set. @trees: as the diff job wants, stolen. */
+static json_t *diff_run(
+	struct api_call *call, json_t *trees, struct reading readings[SIDES], struct err *err)
 {
-	struct gather g = { .changes = json_array(), .text = BUF_INIT(64U << 20) };
-	json_t *request = json_pack(
-		       "{s:s,s:o,s:b}", "verb", "diff", "trees", trees, "text", (int)text),
+	bool text = api_flag(call, "text");
+	struct gather g = {
+		.changes = json_array(), .text = BUF_INIT(64U << 20), .readings = readings
+	};
+	json_t *request = json_pack("{s:s,s:o,s:b,s:b}", "verb", "diff", "trees", trees, "text",
+		       (int)text, "opened", 1),
 	       *ok = NULL, *out = NULL;
+	struct job *job;
+	int rc = job_start(call->srv, NULL, request, gather_frame, &g, &job, err);
 
-	if (job_run_for(srv, client, request, gather_frame, &g, &ok, err) == 0) {
+	if (rc == 0) {
+		for (size_t i = 0; i < SIDES; i++)
+			reading_started(&readings[i], job);
+		rc = job_end_for(job, http_stream(call->conn), &ok, err);
+	}
+	if (rc == 0) {
 		out = json_pack("{s:O}", "changes", g.changes);
 		(void)json_object_set_new(out, "truncated",
 			json_boolean(json_is_true(json_object_get(ok, "truncated"))));
@@ -214,14 +231,13 @@ static void count_changes(struct server *srv, struct sandbox *sb, const json_t *
 }
 
 static json_t *diff_sides(struct api_call *call, const struct side *a, const struct side *b,
-	struct sandbox *sb, struct err *err)
+	struct sandbox *sb, struct reading readings[SIDES], struct err *err)
 {
 	json_t *out;
 
 	if (check_lineage(a, b, err) < 0)
 		return NULL;
-	out = diff_run(call->srv, http_stream(call->conn), trees_between(call->srv, a, b, 0),
-		api_flag(call, "text"), err);
+	out = diff_run(call, trees_between(call->srv, a, b, 0), readings, err);
 	if (out == NULL)
 		return NULL;
 	(void)json_object_set_new(out, "a", json_string(a->label));
@@ -231,34 +247,38 @@ static json_t *diff_sides(struct api_call *call, const struct side *a, const str
 	return out;
 }
 
-/* What can be done for @what before it is looked at: afterwards nobody waits. */
-static int side_prepare(struct server *srv, const char *what, struct err *err)
+/* The files of @what may be read, when it is a sandbox. */
+static int side_begin(struct server *srv, const char *what, struct reading *r, struct err *err)
 {
-	struct sandbox *sb;
-	int rc = 0;
+	struct sandbox *sb = sandbox_find(srv, what, NULL);
+	int rc = sb != NULL ? reading_begin(r, sb, err) : 0;
 
-	step_await(srv, what);
-	sb = sandbox_find(srv, what, NULL);
-	if (sb != NULL)
-		rc = sandbox_check_files(sb, err);
 	sandbox_unref(sb);
 	return rc;
 }
 
-int api_diff_get(struct api_call *call, struct err *err)
+/* What can be done for both sides before they are looked at: afterwards nobody waits. */
+static int sides_begin(struct server *srv, const char *a, const char *b,
+	struct reading readings[SIDES], struct err *err)
+{
+	int rc;
+
+	step_await(srv, a);
+	if (b != NULL)
+		step_await(srv, b);
+	rc = side_begin(srv, a, &readings[0], err);
+	return rc == 0 && b != NULL ? side_begin(srv, b, &readings[1], err) : rc;
+}
+
+static int compare(
+	struct api_call *call, struct reading readings[SIDES], json_t **ret, struct err *err)
 {
 	const char *other = api_text(call, "b");
 	struct sandbox *sb, *sb_b = NULL;
 	struct snapshot *s, *s_b = NULL;
 	struct side a, b;
-	json_t *out = NULL;
-	int rc;
+	int rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
 
-	rc = side_prepare(call->srv, api_text(call, "a"), err);
-	if (rc == 0 && other != NULL)
-		rc = side_prepare(call->srv, other, err);
-	if (rc == 0)
-		rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
 	if (rc < 0)
 		return rc;
 	b = a;
@@ -272,7 +292,8 @@ int api_diff_get(struct api_call *call, struct err *err)
 			snapshot_hold(s);
 		if (s_b != NULL)
 			snapshot_hold(s_b);
-		out = diff_sides(call, &a, &b, sb, err);
+		*ret = diff_sides(call, &a, &b, sb, readings, err);
+		rc = *ret != NULL ? 0 : -EIO;
 		if (s != NULL)
 			snapshot_release(call->srv, s);
 		if (s_b != NULL)
@@ -280,7 +301,20 @@ int api_diff_get(struct api_call *call, struct err *err)
 	}
 	sandbox_unref(sb);
 	sandbox_unref(sb_b);
-	return out != NULL ? api_reply(call, 200, out) : -EIO;
+	return rc;
+}
+
+int api_diff_get(struct api_call *call, struct err *err)
+{
+	struct reading readings[SIDES] = { 0 };
+	json_t *out = NULL;
+	int rc = sides_begin(call->srv, api_text(call, "a"), api_text(call, "b"), readings, err);
+
+	if (rc == 0)
+		rc = compare(call, readings, &out, err);
+	for (size_t i = 0; i < SIDES; i++)
+		rc = reading_end(&readings[i], rc, err);
+	return rc == 0 ? api_reply(call, 200, out) : rc;
 }
 
 /* --- apply --- */

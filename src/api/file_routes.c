@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/file_routes.c - files in and out, as streams through a job that stands inside the sandbox (docs/design/0002, get and put). */
 #include "api/idle.h"
+#include "api/readings.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "api_handlers.h"
@@ -15,13 +16,16 @@ struct getter {
 	struct buf ready;
 	struct waiters changed;
 	json_t *head; /* {"type","mode","size"} */
+	struct reading reading;
 };
 
 static void getter_frame(void *ctx, const struct frame *f)
 {
 	struct getter *g = ctx;
 
-	if (f->type == FRAME_OBJECT && g->head == NULL)
+	if (f->type == FRAME_OBJECT && g->reading.opening)
+		reading_opened(&g->reading); /* the first that it says */
+	else if (f->type == FRAME_OBJECT && g->head == NULL)
 		g->head = json_loadb(f->payload, f->size, 0, NULL);
 	else if (f->type == FRAME_STDOUT && f->size > 8)
 		buf_add(&g->ready, f->payload + 8, f->size - 8);
@@ -136,25 +140,25 @@ int api_files_get(struct api_call *call, struct err *err)
 		sandbox_unref(sb);
 		return -EIO;
 	}
-	if (sandbox_check_files(sb, err) < 0) {
-		sandbox_rest(sb);
-		sandbox_unref(sb);
-		return -EIO;
-	}
 	g = xnew(struct getter);
 	g->conn = call->conn;
 	g->tar = str_eq(api_text(call, "format"), "tar");
 	g->ready = (struct buf)BUF_INIT(16U << 20);
 	waiters_init(&g->changed);
-	request = json_pack("{s:s,s:s,s:s}", "verb", "get", "path", api_text(call, "path"),
-		"format", api_text(call, "format"));
-	rc = add_place(request, sb, err);
+	request = json_pack("{s:s,s:s,s:s,s:b}", "verb", "get", "path", api_text(call, "path"),
+		"format", api_text(call, "format"), "opened", 1);
+	rc = reading_begin(&g->reading, sb, err);
+	if (rc == 0)
+		rc = add_place(request, sb, err);
 	if (rc == 0)
 		rc = job_start(
 			call->srv, sb->keeper, json_incref(request), getter_frame, g, &g->job, err);
 	json_decref(request);
-	if (rc == 0)
+	if (rc == 0) {
+		reading_started(&g->reading, g->job);
 		rc = get_stream(g, err);
+	}
+	rc = reading_end(&g->reading, rc, err);
 	json_decref(g->head);
 	buf_free(&g->ready);
 	free(g);

@@ -98,14 +98,8 @@ int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, js
 	return rc < 0 ? rc : job_end(job, ret_ok, err);
 }
 
-int job_run_for(struct server *srv, const struct stream *client, json_t *request, job_frame_fn *fn,
-	void *ctx, json_t **ret_ok, struct err *err)
+int job_end_for(struct job *job, const struct stream *client, json_t **ret_ok, struct err *err)
 {
-	struct job *job;
-	int rc = job_start(srv, NULL, request, fn, ctx, &job, err);
-
-	if (rc < 0)
-		return rc;
 	while (!job_ended(job)) {
 		(void)waiters_wait(&job->link.progress, clock_now_ns() + LOOK_NS);
 		if (!job_ended(job) && stream_hung_up(client))

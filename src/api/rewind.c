@@ -3,6 +3,7 @@
 #include "api/identity.h"
 #include "api/memories.h"
 #include "api/moments.h"
+#include "api/readings.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
 #include "api/suspend.h"
@@ -102,6 +103,7 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 	rc = fault("rewind.discard.before");
 	if (rc < 0)
 		return err_raise_sys(err, rc, "remove what came after the snapshot");
+	readings_cut(sb);
 	/* on the disk before `rewinding` can be gone from it: else a power cut brings it back, and the next start shows it on the snapshot's layers */
 	rc = job_run(sb->srv,
 		json_pack("{s:s,s:[s],s:b,s:b}", "verb", "remove", "sandboxes", sb->id, "defer", 1,

@@ -4,6 +4,7 @@
 #include "api/exec_past.h"
 #include "api/identity.h"
 #include "api/memories.h"
+#include "api/readings.h"
 #include "api/sandbox_parts.h"
 #include "api/steps.h"
 #include "api/telling.h"
@@ -228,6 +229,7 @@ void sandbox_clear(struct sandbox *sb)
 	cleanup_free char *memory = NULL;
 
 	(void)fault("sandbox.remove.marked");
+	readings_cut(sb);
 	sandbox_drop_keeper(sb, false);
 	hold_drop(sb);
 	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));

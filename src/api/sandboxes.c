@@ -380,6 +380,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	sb->refs = 1; /* the list's */
 	sb->next_channel = 1;
 	list_init(&sb->execs);
+	list_init(&sb->readings);
 	waiters_init(&sb->changed);
 	mishaps_init(&sb->mishaps);
 	log_budget_init(&sb->told_refused, srv->journal);

@@ -138,6 +138,9 @@ struct sandbox {
 	bool locked;        /* an operation that may not meet another is under way */
 	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
 	bool borrowed; /* and has it */
+	struct list readings; /* jobs that read its files: api/readings.h */
+	unsigned int opening; /* those of them that have not opened all yet */
+	bool sealing;         /* its files are on their way into a layer */
 	bool gone;
 	const struct telling
 		*birth; /* announced in the commit that says that it is there; NULL: nothing is */
@@ -442,9 +445,8 @@ int job_end(struct job *job, json_t **ret_ok, struct err *err);
 int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, json_t **ret_ok,
 	struct err *err);
 
-/** job_run_for() - job_run() for a client that reads its result and nothing else: when it has gone the job ends. @client: its stream. Context: waits. */
-int job_run_for(struct server *srv, const struct stream *client, json_t *request, job_frame_fn *fn,
-	void *ctx, json_t **ret_ok, struct err *err);
+/** job_end_for() - job_end() for a client that reads its result and nothing else: when it has gone the job ends. @client: its stream. Context: waits. */
+int job_end_for(struct job *job, const struct stream *client, json_t **ret_ok, struct err *err);
 
 /** job_run_above() - job_run() of one that, rootless too, may enter the namespaces of every sandbox; it has none of its own. Context: waits. */
 int job_run_above(struct server *srv, json_t *request, json_t **ret_ok, struct err *err);
@@ -875,10 +877,6 @@ int images_load(struct server *srv, struct err *err);
 void images_tell_again(struct server *srv);
 
 /* --- diffs.c --- */
-
-/** diff_run() - {"changes":[…],"text"?} between two states for @client, who gets it; NULL with @err set. @trees: as the diff job wants. Context: waits. */
-json_t *diff_run(
-	struct server *srv, const struct stream *client, json_t *trees, bool text, struct err *err);
 
 /** struct change_counts - files of a sandbox that differ from what it started with: in its cow mounts, and in its root. */
 struct change_counts {

@@ -7,6 +7,7 @@
  * job `recover`.
  */
 #include "api/moments.h"
+#include "api/readings.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
 #include "api/suspend.h"
@@ -180,6 +181,8 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 	if (sealed && chain_shorten(sb, err) < 0)
 		return NULL;
 	index_making(sb->srv, MAKING_LAYER, layer.s);
+	if (sealed)
+		seal_begin(sb);
 	if (moment_take(&m, err) == 0) {
 		s = snapshot_of(&m, wish, sealed, err);
 	} else {
@@ -190,10 +193,12 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 	}
 	*ret_spoiled = m.spoiled;
 	moment_fini(&m);
-	if (s == NULL && sealed) {
+	if (s == NULL && sealed)
 		sandbox_unseal(sb, layer.s);
+	if (sealed)
+		seal_end(sb);
+	if (s == NULL && sealed)
 		return NULL;
-	}
 	index_made(sb->srv, MAKING_LAYER, layer.s);
 	if (s == NULL)
 		forget_layer(sb->srv, layer.s);

@@ -487,6 +487,8 @@ int store_get(struct job *job, json_t **ok, struct err *err)
 		rc = err_raise(err, ERR_INVALID, "path '%s' is not absolute", path);
 	if (rc == 0)
 		rc = open_place(&g, err);
+	if (rc == 0)
+		rc = job_opened(job, err);
 	if (rc == 0) {
 		rc = resolve(&g, path, &trail, &f);
 		if (rc == -EXDEV)

@@ -57,6 +57,15 @@ int job_send(struct job *job, json_t *object)
 	return job_json(job, FRAME_OBJECT, object);
 }
 
+int job_opened(struct job *job, struct err *err)
+{
+	int rc = job_flag(job->request, "opened", false)
+			 ? job_send(job, json_pack("{s:b}", "opened", 1))
+			 : 0;
+
+	return rc < 0 ? err_raise_sys(err, rc, "say that all is open") : 0;
+}
+
 int job_output(struct job *job, uint64_t offset, const void *bytes, size_t n)
 {
 	cleanup_buf struct buf out = BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);

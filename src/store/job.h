@@ -44,6 +44,9 @@ void job_add_verbs(const struct job_verb *verbs, size_t n);
 /** job_send() - send @object as an OBJECT frame; takes the reference. Return: 0 or -errno (the peer went away). */
 int job_send(struct job *job, json_t *object) attr_must_use;
 
+/** job_opened() - all that was named in the request is open: say so (OBJECT {"opened"}) where it wants to know ("opened"). 0, or an error: nobody listens. */
+int job_opened(struct job *job, struct err *err) attr_must_use;
+
 /** job_output() - send bytes as a STDOUT frame at @offset. */
 int job_output(struct job *job, uint64_t offset, const void *bytes, size_t n) attr_must_use;
 

@@ -68,6 +68,7 @@ POINTS = [
     "store.commit.after_rename",
     "store.commit.before_rename",
     "store.commit.manifest",
+    "store.copy.looked",
     "store.disk.filled",
     "store.layer.arranged",
     "store.recover.begun",
