@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 
+from install.installed import PROGRAMS, everything_works
 from lib import cay
 from lib.case import contains, equal, require
 
@@ -28,12 +29,14 @@ def install(tmp):
 @require("program:groff")
 def test_everything_is_in_its_place(tmp):
     top, _ = install(tmp)
-    programs = {"bin/cay", "bin/cayd", "libexec/cay/cay-spawn", "libexec/cay/cay-keeper", "libexec/cay/cay-init"}
-    for name in programs:
+    for name in ("bin/cay", "bin/cayd", *(f"libexec/cay/{one}" for one in PROGRAMS)):
         path = os.path.join(top, name)
         assert os.access(path, os.X_OK), f"{name} is not installed"
         mode = os.stat(path).st_mode & 0o7777
         equal(mode, 0o755, f"mode of {name}")
+    equal(sorted(os.listdir(os.path.join(top, "libexec", "cay"))), sorted(PROGRAMS))
+    with open(os.path.join(top, "lib/sysusers.d/cay.conf"), encoding="utf-8") as users:
+        contains(users.read(), "cay")
     page = os.path.join(top, "share/man/man1/cay.1")
     done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", page], capture_output=True, text=True, check=True)
     equal(done.stderr, "", "what groff says of the manual page")
@@ -59,11 +62,16 @@ def test_the_unit_starts_the_installed_program(tmp):
     assert "@" not in re.sub(r"^#.*$", "", unit, flags=re.M), "a placeholder is left"
 
 
-def test_the_installed_programs_run(tmp):
+@require("root", "cgroup2")
+def test_the_installed_programs_work(tmp):
     top, _ = install(tmp)
-    box = cay.Instance(tmp, programs=os.path.join(top, "bin"))
-    try:
-        box.start()
-        equal(box.cay("run", "--no-cwd", "--rm", "--", "sh", "-c", "echo inside; exit 7", want=7).stdout, "inside\n")
-    finally:
-        box.close()
+    everything_works(tmp, os.path.join(top, "bin"))
+
+
+def test_a_program_that_is_missing_is_named(tmp):
+    top, prefix = install(tmp)
+    os.rename(os.path.join(top, "libexec"), os.path.join(top, "elsewhere"))
+    done = subprocess.run([os.path.join(top, "bin", "cayd"), "--foreground"], env={**os.environ, "CAY_STATE": f"{tmp}/s", "CAY_RUN": f"{tmp}/r"},
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    equal(done.returncode, 1, done.stdout)
+    contains(done.stdout, f"{prefix}/bin/../libexec/cay/cay-spawn': No such file or directory")

@@ -142,7 +142,8 @@ static void join_payload(long argc)
 }
 #endif
 
-NORETURN void start(const long *stack);
+/* named by _start alone */
+NORETURN __attribute__((used)) void start(const long *stack);
 
 /* @stack: number of arguments and the arguments, as the kernel puts them there. */
 NORETURN void start(const long *stack)

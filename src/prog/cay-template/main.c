@@ -263,7 +263,7 @@ static uint64_t decimal(const char *text)
 }
 
 /* @kernel_stack: number of arguments, arguments, NULL, environment, NULL. */
-BARE_NORETURN void start(long *kernel_stack)
+BARE_NORETURN __attribute__((used)) void start(long *kernel_stack)
 {
 	const char *run = environment(kernel_stack + 1, "CAY_RUN=", sizeof("CAY_RUN=") - 1);
 	uint64_t ignore[4] = { 1 /* SIG_IGN */ };

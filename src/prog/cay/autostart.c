@@ -29,7 +29,7 @@ char *cli_socket_path(void)
 
 int cli_program(const char *name, char **ret)
 {
-	static const char *const places[] = { "", "../libexec/cay/", "../bin/" };
+	static const char *const places[] = { "", CAY_PROGRAM_DIR "/", "../bin/" };
 	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *slash;

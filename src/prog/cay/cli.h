@@ -164,7 +164,7 @@ char *cli_socket_path(void) attr_must_use;
  */
 int cli_start_server(struct err *err) attr_must_use;
 
-/** cli_program() - path of a program of ours: beside this executable or in PREFIX/libexec/cay. Return: 0 and the path (free()), or -ENOENT. */
+/** cli_program() - path of a program of ours: beside this executable or where the others are installed (CAY_PROGRAM_DIR). Return: 0 and the path (free()), or -ENOENT. */
 int cli_program(const char *name, char **ret) attr_must_use;
 
 #endif

@@ -116,9 +116,9 @@ static int listen_api(const struct place *p)
 
 /* --- cay-spawn --- */
 
-static attr_noreturn void exec_spawn(const struct place *p, int socket_fd)
+static attr_noreturn void exec_spawn(const struct place *p, const char *path, int socket_fd)
 {
-	char path[4096], mode[16], uid[16], gid[16], name[] = "cay-spawn";
+	char mode[16], uid[16], gid[16], name[] = "cay-spawn";
 	char *argv[] = { name, mode, uid, gid, NULL };
 
 	(void)snprintf(mode, sizeof(mode), "%s",
@@ -128,8 +128,7 @@ static attr_noreturn void exec_spawn(const struct place *p, int socket_fd)
 	(void)snprintf(uid, sizeof(uid), "%u", p->subuid);
 	(void)snprintf(gid, sizeof(gid), "%u", p->subgid);
 	if (dup2(socket_fd, SPAWN_FD) < 0 ||
-		raw_close_range(SPAWN_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0 ||
-		place_program("cay-spawn", path, sizeof(path)) < 0)
+		raw_close_range(SPAWN_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		_exit(1);
 	(void)setenv("CAY_STATE", p->state, 1);
 	(void)setenv("CAY_RUN", p->run, 1);
@@ -140,18 +139,26 @@ static attr_noreturn void exec_spawn(const struct place *p, int socket_fd)
 	_exit(1);
 }
 
+/* Return: our end of its socket, or -1, which was logged. */
 static int start_spawn(const struct place *p)
 {
-	int pair[2];
-	pid_t pid;
+	char path[4096] = "";
+	int pair[2], rc = place_program("cay-spawn", path, sizeof(path));
+	pid_t pid = -1;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return -errno;
-	pid = fork();
-	if (pid < 0)
-		return -errno;
+	if (rc < 0) {
+		log_error("start", "there is no cay-spawn beside cayd, nor '%s': %s", path,
+			strerrordesc_np(-rc));
+		return -1;
+	}
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0)
+		pid = fork();
+	if (pid < 0) {
+		log_error("start", "start '%s': %s", path, strerrordesc_np(errno));
+		return -1;
+	}
 	if (pid == 0)
-		exec_spawn(p, pair[1]);
+		exec_spawn(p, path, pair[1]);
 	(void)close(pair[1]);
 	(void)fcntl(pair[0], F_SETFL, O_NONBLOCK);
 	return pair[0];
@@ -253,12 +260,11 @@ static int serve(struct place *p, int lock, int ready_fd)
 	setup.spawn_fd = start_spawn(p);
 	urgency_set(
 		true); /* everybody waits for its words; nothing is started by it from here on */
-	setup.listen_fd = listen_api(p);
-	if (setup.spawn_fd < 0 || setup.listen_fd < 0) {
-		log_error("start", "socket '%s': %s", p->socket,
-			strerrordesc_np(setup.listen_fd < 0 ? -setup.listen_fd : EIO));
+	setup.listen_fd = setup.spawn_fd < 0 ? -ECHILD : listen_api(p);
+	if (setup.listen_fd < 0 && setup.spawn_fd >= 0)
+		log_error("start", "socket '%s': %s", p->socket, strerrordesc_np(-setup.listen_fd));
+	if (setup.listen_fd < 0)
 		return 1;
-	}
 	rc = drop_privileges(p);
 	if (rc == 0)
 		rc = harden();

@@ -356,17 +356,12 @@ int place_program(const char *name, char *path, size_t size)
 {
 	char own[PATH_MAX];
 	int rc = file_own_dir(own, sizeof(own));
-	char *slash;
 
 	if (rc < 0)
 		return rc;
 	if (snprintf(path, size, "%s/%s", own, name) < (int)size && access(path, X_OK) == 0)
 		return 0;
-	slash = strrchr(own, '/');
-	if (slash != NULL)
-		*slash = '\0';
-	if (snprintf(path, size, "%s/libexec/cay/%s", own, name) < (int)size &&
-		access(path, X_OK) == 0)
-		return 0;
-	return -ENOENT;
+	if (snprintf(path, size, "%s/" CAY_PROGRAM_DIR "/%s", own, name) >= (int)size)
+		return -ENAMETOOLONG;
+	return access(path, X_OK) < 0 ? -errno : 0;
 }

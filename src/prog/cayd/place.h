@@ -34,7 +34,10 @@ int place_lock(const struct place *p, struct err *err);
 /** place_make() - make the directories below STATE and RUN, and the catalogue, with their owners. STATE is locked. */
 int place_make(const struct place *p, struct err *err);
 
-/** place_program() - path of one of our programs: beside our own executable, else in PREFIX/libexec/cay. */
-int place_program(const char *name, char *path, size_t size);
+/**
+ * place_program() - path of one of our programs: beside our own executable, else where the others are installed (CAY_PROGRAM_DIR).
+ * Return: 0 or -errno; with -ENOENT @path is the second of these.
+ */
+int place_program(const char *name, char *path, size_t size) attr_must_use;
 
 #endif
