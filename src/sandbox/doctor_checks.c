@@ -230,6 +230,13 @@ static void check_subids(const struct doctor *d, struct finding *f)
 		finding_set(f, true, "not needed: root gives each sandbox its own range");
 		return;
 	}
+	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) {
+		finding_set(f, false,
+			"newuidmap and newgidmap have no effect: what is started here gains no privileges (no_new_privs)");
+		(void)snprintf(f->fix, sizeof(f->fix), "%s",
+			"start the server without no_new_privs: in a unit without NoNewPrivileges= and, as an ordinary user's, without what filters system calls");
+		return;
+	}
 	user_name(d->user, name, sizeof(name));
 	(void)!file_read_at(AT_FDCWD, "/etc/subuid", &subuid);
 	(void)!file_read_at(AT_FDCWD, "/etc/subgid", &subgid);

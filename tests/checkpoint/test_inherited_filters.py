@@ -22,13 +22,13 @@ NEEDS = ("root", "cgroup2")
 
 
 @contextlib.contextmanager
-def under(tmp, filters, user=False):
-    """A server, @user's or root's, that begins under so many filters."""
+def under(tmp, filters, user=False, no_new_privs=False):
+    """A server, @user's or root's, that begins under so many filters, and may gain no privileges."""
     with contextlib.ExitStack() as stack:
         instance = cay.Instance(tmp, user=stack.enter_context(cay.ThrowawayUser()) if user else None)
         os.chmod(tmp, 0o755)
         stack.callback(instance.close)
-        instance.filters = filters
+        instance.filters, instance.no_new_privs = filters, no_new_privs
         yield instance.start()
 
 
@@ -63,6 +63,16 @@ def test_programs_with_their_own(tmp):
 def test_rootless(tmp):
     with under(tmp, 2, user=True) as instance:
         go_on(instance, "filters")
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_a_confined_service_of_a_user(tmp):
+    """Below no_new_privs, without which no user's service has filters, newuidmap gains nothing: one id is left, and doctor says why."""
+    with under(tmp, 1, user=True, no_new_privs=True) as instance:
+        equal(instance.get("/v1/version")["uid_map"], "single")
+        row = next(one for one in instance.json("doctor")["checks"] if one["id"] == "subids")
+        contains(row["found"], "no_new_privs")
+        go_on(instance, "threads")
 
 
 @require(*NEEDS)

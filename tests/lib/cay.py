@@ -154,6 +154,7 @@ class Instance:
         self.log = os.path.join(self.dir, "cayd.log")
         self.extra = dict(env or {})
         self.filters = 0  # system call filters that its programs begin under
+        self.no_new_privs = False  # an ordinary user's gain none
         self.process, self.answered = None, False
         self.tags = set()
         for path in (self.state, self.run):
@@ -184,7 +185,8 @@ class Instance:
         """How a program of this instance is started: as its user, when it has one."""
         if self.user is not None:
             argv = ["sh", "-c", 'if [ -d "$1" ]; then echo $$ > "$1/server/cgroup.procs"; fi && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
-                    f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups", "--", *argv]
+                    f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups",
+                    *(["--no-new-privs"] if self.no_new_privs else []), "--", *argv]
         if self.filters > 0:
             argv = [sys.executable, os.path.join(TOP, "tests", "lib", "filtered.py"), str(self.filters), shutil.which(argv[0]), *argv[1:]]
         return argv
