@@ -66,7 +66,7 @@ static int set_score(const struct starter_self *self, const char *score)
 
 /*
  * What is cloned between the two dies before us when memory runs out: without us no program could be started any more. Set by ourselves, because a clone, in the domain of the programs, reaches no
- * /proc but the sandbox's, which is read-only; and with CAP_SYS_RESOURCE, so that nobody inside gets below it. We have it meanwhile, too: who finds no memory left for a clone may take us for that.
+ * /proc but the sandbox's, which is read-only. So we have it meanwhile, too: who finds no memory left for a clone may take us for that.
  */
 static int begin_inside(const struct starter_self *self)
 {
