@@ -95,7 +95,7 @@ static const char *const apply_lists[] = { "conflicts", "executables", "programs
 static void gather_frame(void *ctx, const struct frame *f)
 {
 	struct gather *g = ctx;
-	json_t *o = f->type == FRAME_OBJECT ? json_loadb(f->payload, f->size, 0, NULL) : NULL;
+	json_t *o = f->type == FRAME_OBJECT ? frame_json(f) : NULL;
 	json_t *changes = json_object_get(o, "changes");
 	const char *text = json_string_value(json_object_get(o, "text"));
 

@@ -26,7 +26,7 @@ static void getter_frame(void *ctx, const struct frame *f)
 	if (f->type == FRAME_OBJECT && g->reading.opening)
 		reading_opened(&g->reading); /* the first that it says */
 	else if (f->type == FRAME_OBJECT && g->head == NULL)
-		g->head = json_loadb(f->payload, f->size, 0, NULL);
+		g->head = frame_json(f);
 	else if (f->type == FRAME_STDOUT && f->size > 8)
 		buf_add(&g->ready, f->payload + 8, f->size - 8);
 	if (g->ready.n > HIGH_BYTES)

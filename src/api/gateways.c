@@ -27,8 +27,9 @@
 #define AGAIN_NS   NS_PER_S /* doubles up to 64 of them */
 #define AGAIN_MAX  6U
 #define BRIEF      2U /* tries that may fail in a row before anybody but the log hears of it */
-#define TELL_NS    NS_PER_S /* refusals above the budget are counted so long at most */
-#define LOOK_BACK  65536U   /* events in which one that came twice is looked for */
+#define TELL_NS    NS_PER_S   /* refusals above the budget are counted so long at most */
+#define STATE_MAX  (8U << 20) /* bytes; each part of it came in one frame */
+#define LOOK_BACK  65536U     /* events in which one that came twice is looked for */
 
 struct gateway_link {
 	struct framelink link;
@@ -200,6 +201,9 @@ static int state_put(struct server *srv, const char *id, const json_t *state, st
 {
 	cleanup_free char *text = json_dumps(state, JSON_COMPACT);
 
+	if (text == NULL || strlen(text) > STATE_MAX)
+		return err_raise(err, ERR_LIMIT, "the state of the gateway is larger than %u MiB",
+			STATE_MAX >> 20);
 	return catalogue_put(srv->catalogue, CATALOGUE_GATEWAYS, id, NULL, NULL, text, false, err);
 }
 
@@ -218,7 +222,8 @@ static void take_state(struct gateway_link *g, json_t *parts, json_int_t number)
 	json_t *state;
 
 	if (g->sandbox->state == SANDBOX_REMOVING)
-		return; /* its rows are gone */
+		return;                               /* its rows are gone */
+	(void)json_object_del(parts, "placeholders"); /* ours alone */
 	if (gateway_kept(g->sandbox->srv, g->sandbox->id, &state, &err) == 0)
 		(void)json_object_update(state, parts);
 	if (state == NULL || state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
@@ -410,6 +415,14 @@ static void count_over(struct gateway_link *g, uint64_t n)
 	fiber_start(tell_over_later, g);
 }
 
+/* All else is told by who does it: a gateway that was taken over forges no end of a command. */
+static bool is_its_own(enum event_type type)
+{
+	return type == EVENT_NET_DENIED || type == EVENT_NET_CONNECTION ||
+	       type == EVENT_NET_EXCHANGE || type == EVENT_NET_MAIL || type == EVENT_NET_LOOKUP ||
+	       type == EVENT_NET_LOST || type == EVENT_SECRET_MISPLACED;
+}
+
 static void take_event(struct gateway_link *g, const json_t *e, size_t bytes)
 {
 	const char *type = json_string_value(json_object_get(e, "type"));
@@ -426,8 +439,8 @@ static void take_event(struct gateway_link *g, const json_t *e, size_t bytes)
 	out.time_ns = (uint64_t)json_integer_value(json_object_get(e, "time_ns"));
 	if (n <= g->seen && out.type == EVENT_NET_MAIL)
 		take_mail_again(g, n, out.time_ns, data);
-	/* a newer gateway's have types that are not known; keepers have none here */
-	if (n <= g->seen || out.type == EVENT_KEEPER || !json_is_object(data)) {
+	/* a newer gateway's have types that are not known */
+	if (n <= g->seen || !is_its_own(out.type) || !json_is_object(data)) {
 		tell_over(g);
 		server_acknowledge(sb->srv, &g->ack, n);
 		return;
@@ -472,7 +485,7 @@ static void take_object(struct gateway_link *g, json_t *object)
 static void on_frame(struct framelink *l, const struct frame *f)
 {
 	struct gateway_link *g = container_of(l, struct gateway_link, link);
-	json_t *object = json_loadb(f->payload, f->size, JSON_REJECT_DUPLICATES, NULL);
+	json_t *object = frame_json(f);
 
 	if (f->type == FRAME_OBJECT)
 		take_object(g, object);

@@ -135,7 +135,7 @@ static void take_event(struct keeper *k, const json_t *event)
 
 static void on_event(struct keeper *k, const struct frame *f)
 {
-	json_t *event = json_loadb(f->payload, f->size, 0, NULL);
+	json_t *event = frame_json(f);
 	json_int_t n = json_integer_value(json_object_get(event, "n"));
 
 	if (event != NULL && k->sandbox != NULL)
@@ -147,7 +147,7 @@ static void on_event(struct keeper *k, const struct frame *f)
 
 static void on_hello(struct keeper *k, const struct frame *f)
 {
-	json_t *reply = json_loadb(f->payload, f->size, 0, NULL);
+	json_t *reply = frame_json(f);
 	json_t *hello = json_object_get(json_object_get(reply, "ok"), "hello");
 
 	if (hello == NULL)

@@ -3,6 +3,7 @@
 #include "base/ablate.h"
 #include "base/id.h"
 #include "base/str.h"
+#include "codec/nesting.h"
 
 #include <regex.h>
 
@@ -282,36 +283,12 @@ int schema_check_text(
 	return name_refused(check_text(schema, text, where, err), where, err);
 }
 
-/* Levels of nesting, counted before the parser recurses. */
-static bool too_deep(const char *p, size_t n)
-{
-	bool in_string = false;
-	size_t depth = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (in_string) {
-			if (p[i] == '\\')
-				i++;
-			else if (p[i] == '"')
-				in_string = false;
-		} else if (p[i] == '"') {
-			in_string = true;
-		} else if (p[i] == '{' || p[i] == '[') {
-			if (++depth > DEPTH_MAX && !ablated("json_depth"))
-				return true;
-		} else if ((p[i] == '}' || p[i] == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	return false;
-}
-
 int schema_parse(const char *text, size_t n, json_t **ret, struct err *err)
 {
 	json_error_t why;
 	json_t *value;
 
-	if (too_deep(text, n))
+	if (nesting_exceeds(text, n, DEPTH_MAX) && !ablated("json_depth"))
 		return err_raise(
 			err, ERR_INVALID, "the body is nested more than %d levels deep", DEPTH_MAX);
 	value = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);

@@ -3,8 +3,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "codec/nesting.h"
 
-#define JSON_FLAGS (JSON_REJECT_DUPLICATES)
+#define LEVELS_MAX 64 /* of JSON in a frame: who reads it may be on the stack of a fiber */
 
 int err_from_json(const json_t *error, struct err *err)
 {
@@ -73,9 +74,16 @@ static struct framecall *call_find(struct framelink *l, uint64_t id)
 	return NULL;
 }
 
+json_t *frame_json(const struct frame *f)
+{
+	return nesting_exceeds(f->payload, f->size, LEVELS_MAX)
+		       ? NULL
+		       : json_loadb(f->payload, f->size, JSON_REJECT_DUPLICATES, NULL);
+}
+
 static void take_reply(struct framelink *l, const struct frame *f)
 {
-	json_t *reply = json_loadb(f->payload, f->size, JSON_FLAGS, NULL);
+	json_t *reply = frame_json(f);
 	json_int_t id = json_integer_value(json_object_get(reply, "id"));
 	struct framecall *call = id > 0 ? call_find(l, (uint64_t)id) : NULL;
 	json_t *error = json_object_get(reply, "error");

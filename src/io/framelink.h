@@ -69,6 +69,12 @@ int framelink_call(struct framelink *l, json_t *request, uint64_t deadline_ns, j
  */
 void framelink_await(struct framelink *l, bool (*it)(const struct frame *f));
 
+/**
+ * frame_json() - the JSON of a frame of somebody who may have been taken over, or is of another version. A new reference.
+ * Return: NULL when it is none, repeats a member, or is nested deeper than anything that is said between our programs.
+ */
+json_t *frame_json(const struct frame *f);
+
 /** framelink_deliver() - deal with all frames that framelink_await() has left. Not from within on_frame. */
 void framelink_deliver(struct framelink *l);
 
