@@ -2,14 +2,14 @@
 /*
  * bench/apibench.c - repeats a sequence of HTTP requests over a unix socket from many connections at once, and measures each.
  *
- *   apibench SOCKET CONNECTIONS ROUNDS {LABEL METHOD PATH BODY SAVE}…
+ *   apibench SOCKET CONNECTIONS ROUNDS {LABEL METHOD PATH BODY SAVE WANT}…
  *
- * A step is five arguments. BODY and SAVE may be "-" (none). SAVE names a variable that takes the first "id" of the answer; {name} in PATH and BODY is
+ * A step is six arguments. BODY, SAVE and WANT may be "-" (none). SAVE names a variable that takes the first "id" of the answer; {name} in PATH and BODY is
  * replaced by it. {worker} is the number of the connection. A LABEL that starts with '@' is done once by each connection before all of them begin, with '~' once at
  * the end, both untimed; '-' is untimed in every round. Steps of the same label are added up.
  *
- * Prints {"wall_ns":N,"steps":{"LABEL":{"ns":[…],"errors":N}},"errors":{"text":N}}. A status other than 2xx is an error and no sample; the rest of that round is
- * left out, except the steps whose label starts with '~'. Every wait is bounded by 60 s.
+ * Prints {"wall_ns":N,"steps":{"LABEL":{"ns":[…],"errors":N}},"errors":{"text":N}}. A status other than 2xx, or an answer without
+ * the text WANT (a command that was answered for and did not end well), is an error and no sample; the rest of that round is left out, except the steps whose label starts with '~'. Every wait is bounded by 60 s.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,13 +26,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#define STEP_ARGS   6
 #define MAX_STEPS   32
 #define MAX_VARS    8
 #define MAX_REQUEST 16384
 #define MAX_ANSWER  (4U << 20)
 
 struct step {
-	const char *label, *method, *path, *body, *save;
+	const char *label, *method, *path, *body, *save, *want;
 	unsigned int slot; /* index of the label among the timed ones */
 };
 
@@ -204,6 +205,13 @@ static void note_error(struct worker *w, const struct step *s, int status)
 	}
 }
 
+static bool is_wanted(const struct worker *w, const struct step *s)
+{
+	const char *body = strstr(w->answer, "\r\n\r\n");
+
+	return strcmp(s->want, "-") == 0 || (body != NULL && strstr(body, s->want) != NULL);
+}
+
 static bool run_step(struct worker *w, const struct step *s, uint64_t *ret_ns)
 {
 	char path[2048], body[8192], request[MAX_REQUEST];
@@ -222,7 +230,7 @@ static bool run_step(struct worker *w, const struct step *s, uint64_t *ret_ns)
 	start = now_ns();
 	status = exchange(w, request, (size_t)n);
 	*ret_ns = now_ns() - start;
-	if (status < 200 || status > 299) {
+	if (status < 200 || status > 299 || !is_wanted(w, s)) {
 		note_error(w, s, status);
 		w->errors[s->slot]++;
 		return false;
@@ -330,10 +338,10 @@ static void print_result(const struct worker *workers, uint64_t wall_ns)
 
 static void parse_steps(char **argv)
 {
-	for (unsigned int i = 0; i < n_steps; i++, argv += 5) {
+	for (unsigned int i = 0; i < n_steps; i++, argv += STEP_ARGS) {
 		struct step *s = &steps[i];
 
-		*s = (struct step){ argv[0], argv[1], argv[2], argv[3], argv[4], 0 };
+		*s = (struct step){ argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], 0 };
 		while (s->slot < n_labels && strcmp(labels[s->slot], s->label) != 0)
 			s->slot++;
 		if (s->slot == n_labels)
@@ -346,15 +354,16 @@ int main(int argc, char **argv)
 	struct worker *workers;
 	uint64_t start;
 
-	if (argc < 9 || (argc - 4) % 5 != 0 || (argc - 4) / 5 > MAX_STEPS) {
+	if (argc < 4 + STEP_ARGS || (argc - 4) % STEP_ARGS != 0 ||
+		(argc - 4) / STEP_ARGS > MAX_STEPS) {
 		fprintf(stderr,
-			"usage: apibench SOCKET CONNECTIONS ROUNDS {LABEL METHOD PATH BODY SAVE}...\n");
+			"usage: apibench SOCKET CONNECTIONS ROUNDS {LABEL METHOD PATH BODY SAVE WANT}...\n");
 		return 2;
 	}
 	socket_path = argv[1];
 	connections = (unsigned int)strtoul(argv[2], NULL, 10);
 	rounds = (unsigned int)strtoul(argv[3], NULL, 10);
-	n_steps = (unsigned int)(argc - 4) / 5;
+	n_steps = (unsigned int)(argc - 4) / STEP_ARGS;
 	parse_steps(argv + 4);
 	workers = calloc(connections, sizeof(*workers));
 	if (workers == NULL || connections == 0 || rounds == 0 ||

@@ -23,8 +23,8 @@ def once(step, mark="@"):
 
 
 def execute(argv, label="exec", sandbox="{id}"):
-    """The step of an exec, from the request to the final status."""
-    return [(label, "POST", f"/v1/sandboxes/{sandbox}/execs?wait_ms=50000", {"argv": argv}, None)]
+    """The step of an exec, from the request to the final status, which has to be 0."""
+    return [(label, "POST", f"/v1/sandboxes/{sandbox}/execs?wait_ms=50000", {"argv": argv}, None, '"code":0')]
 
 
 class Bench:
@@ -212,6 +212,12 @@ def rate(b):
     return rows
 
 
+def not_running(b, ids):
+    """How many of the sandboxes @ids have ended, or have no process any more."""
+    there = {box["id"]: box for box in b.instance.get("/v1/sandboxes")["sandboxes"]}
+    return sum(there.get(one, {}).get("state") != "running" or not os.path.exists(f"/proc/{there[one]['init_pid']}") for one in ids)
+
+
 def our_processes(b):
     """Live processes of the instance without the payloads' own: cayd, cay-spawn, keepers (and their starters), inits."""
     return [p for p in b.instance.own_processes() if name_of(p).startswith(("cay", "memfd:cay"))]
@@ -237,7 +243,7 @@ def memory(b):
         pids = our_processes(b)
         pss = sum(filter(None, map(pss_kib, pids)))
         per = [descriptors(p) for p in pids]
-        rows.append(value("idle sandboxes", "cay", round(pss / target, 1), "KiB PSS each", n=target, errors=0,
+        rows.append(value("idle sandboxes", "cay", round(pss / target, 1), "KiB PSS each", n=target, errors=not_running(b, ids),
                           available_kib_each=round((before - available_kib()) / target, 1), processes_each=round(len(pids) / target, 2),
                           descriptors_each=round(sum(per) / target, 2)))
         rows += beside(b, target)

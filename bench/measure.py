@@ -61,10 +61,10 @@ def spawn(count, argv, prefix=(), env=None, cwd=None):
 
 
 def api(socket, connections, rounds, steps):
-    """Repeat @steps [(label, method, path, body, save)]; see bench/apibench.c. Returns its result."""
+    """Repeat @steps [(label, method, path, body, save[, want])]; see bench/apibench.c. Returns its result."""
     flat = []
-    for label, method, path, body, save in steps:
-        flat += [label, method, path, "-" if body is None else json.dumps(body, separators=(",", ":")), save or "-"]
+    for label, method, path, body, save, *want in steps:
+        flat += [label, method, path, "-" if body is None else json.dumps(body, separators=(",", ":")), save or "-", *(want or ["-"])]
     return helper([API, socket, str(connections), str(rounds), *flat])
 
 
