@@ -8,7 +8,18 @@ import re
 
 import tree
 
-BESIDES = {"image_check": "src/checkpoint/image_check.c", "policy": "src/policy/policy.c", "proxy": "src/gateway/proxy.c", "sieve": "src/policy/sieve.c", "sigv4": "src/gateway/sigv4.c"}
+# Beside the codecs, what reads bytes that somebody else has made: target -> file.
+BESIDES = {
+    "account": "src/sandbox/account.c",             # /etc/passwd and /etc/group of a sandbox
+    "filter_run": "src/checkpoint/filter_run.c",    # system call filters of its programs
+    "image_check": "src/checkpoint/image_check.c",
+    "learned": "src/sandbox/learned.c",             # who has installed which of these
+    "policy": "src/policy/policy.c",
+    "proxy": "src/gateway/proxy.c",
+    "sieve": "src/policy/sieve.c",
+    "sigv4": "src/gateway/sigv4.c",
+}
+
 
 def check(top=tree.TOP):
     """Findings, as text."""

@@ -67,6 +67,17 @@ static void find_passwd(char *text, const char *name, struct account *a, bool *f
 	}
 }
 
+/* Two names may stand for one group. */
+static void add_group(struct account *a, uint32_t gid)
+{
+	for (size_t i = 0; i < a->n_groups; i++) {
+		if (a->groups[i] == gid)
+			return;
+	}
+	if (a->n_groups < ACCOUNT_GROUPS_MAX)
+		a->groups[a->n_groups++] = gid;
+}
+
 static void find_groups(char *text, const char *wanted, struct account *a, bool *found)
 {
 	char *field[4], *cursor = text;
@@ -80,9 +91,50 @@ static void find_groups(char *text, const char *wanted, struct account *a, bool 
 			a->gid = gid;
 			*found = true;
 		}
-		if (a->n_groups < ACCOUNT_GROUPS_MAX && str_list_has(field[3], a->name))
-			a->groups[a->n_groups++] = gid;
+		if (str_list_has(field[3], a->name))
+			add_group(a, gid);
 	}
+}
+
+/* Programs that need no accounts come in images without any: uid 0 is root there too. */
+static bool known_id(const char *name, uint32_t *ret)
+{
+	if (!str_eq(name, "root"))
+		return parse_id(name, ret);
+	*ret = 0;
+	return true;
+}
+
+int account_among(const char *user, char *passwd, char *group, struct account *ret, struct err *err)
+{
+	cleanup_free char *name = str_dup(user[0] != '\0' ? user : "0");
+	char *group_name = strchr(name, ':');
+	bool found = false;
+	uint32_t id;
+
+	if (group_name != NULL)
+		*group_name++ = '\0';
+	*ret = (struct account){ .home = "/" };
+	find_passwd(passwd, name, ret, &found);
+	if (!found) {
+		if (!known_id(name, &id))
+			return err_raise(
+				err, ERR_BAD_USER, "user '%s' does not exist in the sandbox", name);
+		(void)snprintf(ret->name, sizeof(ret->name), "%u", id);
+		ret->uid = id;
+		ret->gid = id == 0 ? 0 : id;
+		if (id == 0)
+			(void)!str_copy(ret->home, sizeof(ret->home), "/root");
+	}
+	found = group_name == NULL;
+	find_groups(group, group_name, ret, &found);
+	if (!found) {
+		if (!known_id(group_name, &id))
+			return err_raise(err, ERR_BAD_USER,
+				"group '%s' does not exist in the sandbox", group_name);
+		ret->gid = id;
+	}
+	return 0;
 }
 
 /* The payload may have put anything there: a FIFO would stop us, a device would never end. */
@@ -106,47 +158,12 @@ static void read_text(const char *path, struct buf *text)
 	buf_char(text, '\0');
 }
 
-/* Programs that need no accounts come in images without any: uid 0 is root there too. */
-static bool known_id(const char *name, uint32_t *ret)
-{
-	if (!str_eq(name, "root"))
-		return parse_id(name, ret);
-	*ret = 0;
-	return true;
-}
-
 int account_find(const char *user, struct account *ret, struct err *err)
 {
 	cleanup_buf struct buf passwd = BUF_INIT(ACCOUNT_FILE_MAX),
 			       group = BUF_INIT(ACCOUNT_FILE_MAX);
-	cleanup_free char *name = str_dup(user[0] != '\0' ? user : "0");
-	char *group_name = strchr(name, ':');
-	bool found = false;
-	uint32_t id;
 
-	if (group_name != NULL)
-		*group_name++ = '\0';
-	*ret = (struct account){ .home = "/" };
 	read_text("/etc/passwd", &passwd);
 	read_text("/etc/group", &group);
-	find_passwd(passwd.p, name, ret, &found);
-	if (!found) {
-		if (!known_id(name, &id))
-			return err_raise(
-				err, ERR_BAD_USER, "user '%s' does not exist in the sandbox", name);
-		(void)snprintf(ret->name, sizeof(ret->name), "%u", id);
-		ret->uid = id;
-		ret->gid = id == 0 ? 0 : id;
-		if (id == 0)
-			(void)!str_copy(ret->home, sizeof(ret->home), "/root");
-	}
-	found = group_name == NULL;
-	find_groups(group.p, group_name, ret, &found);
-	if (!found) {
-		if (!known_id(group_name, &id))
-			return err_raise(err, ERR_BAD_USER,
-				"group '%s' does not exist in the sandbox", group_name);
-		ret->gid = id;
-	}
-	return 0;
+	return account_among(user, passwd.p, group.p, ret, err);
 }

@@ -28,4 +28,11 @@ struct account {
  */
 int account_find(const char *user, struct account *ret, struct err *err) attr_must_use;
 
+/**
+ * account_among() - the same of texts that are there.
+ * @passwd, @group: what is in the two files; are cut into pieces.
+ */
+int account_among(const char *user, char *passwd, char *group, struct account *ret,
+	struct err *err) attr_must_use;
+
 #endif

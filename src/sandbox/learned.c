@@ -262,7 +262,8 @@ static bool of_all_threads(const struct learned *l, const struct learned_tree *t
 		}
 		filter = cut(l, r->last, t->n);
 		/* of two one was in vain, and the other has made it look as if it was not */
-		if (is_lost(r, t->n) || (*ret != LEARNED_UNKNOWN && *ret != filter))
+		if (depth_of(l, filter) != t->n || is_lost(r, t->n) ||
+			(*ret != LEARNED_UNKNOWN && *ret != filter))
 			return false;
 		*ret = filter;
 	}
