@@ -67,8 +67,7 @@ tell socket if arg0 in 2,10 and arg2 in 33,132,136
 otherwise EAFNOSUPPORT socket
 # what waits in these unread is charged to nobody
 ration socket if arg0 == 16 and arg2 == 0
-ration socket if arg0 == 2 and arg1 & 0xF == 2 and arg2 == 1
-ration socket if arg0 == 10 and arg1 & 0xF == 2 and arg2 == 58
+ration socket if arg0 in 2,10 and arg1 & 0xF == 2 and arg2 in 1,58
 allow socketpair if arg0 == 1
 otherwise EAFNOSUPPORT socketpair
 allow accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg shutdown
@@ -87,9 +86,8 @@ allow setsockopt if arg1 == 41 and arg2 & 0xFFFFFFC0 == 0 and arg2 != 32
 allow setsockopt if arg1 == 41 and arg2 in 66,67
 allow setsockopt if arg1 == 270
 # a device keeps groups of multicast and their sources, and charges them to nobody: ADD, BLOCK, ADD_SOURCE, MSFILTER of IPv4; MCAST_JOIN_GROUP, BLOCK_SOURCE, JOIN_SOURCE_GROUP,
-# MSFILTER of both; IPV6_ADD_MEMBERSHIP
-ration setsockopt if arg1 == 0 and arg2 in 35,38,39,41,42,43,46,48
-ration setsockopt if arg1 == 41 and arg2 in 20,42,43,46,48
+# MSFILTER of both; IPV6_ADD_MEMBERSHIP (another option that has one of these numbers in the other level counts as one, too, until it is looked)
+ration setsockopt if arg1 in 0,41 and arg2 in 20,35,38,39,41,42,43,46,48
 # compiled, these are of one room of the machine (net.core.bpf_jit_limit): SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF
 ration setsockopt if arg1 == 1 and arg2 in 26,51
 # ioctl: terminals, FIONREAD and friends, interface queries, file flags (reading). TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FICLONE, BTRFS_IOC_* are not here.
