@@ -9,6 +9,7 @@
 #include "sys/confine.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
+#include "sys/raw.h"
 #include "sys/urgency.h"
 
 #include <fcntl.h>
@@ -468,15 +469,23 @@ static void close_all(struct dump *d)
 		(void)!tracee_close(&d->processes[i].tracee);
 }
 
+/* Ours of what the programs have open: what they close from now on is closed. */
+static void close_copies(struct dump *d)
+{
+	dump_copies_close(d);
+	for (size_t i = 0; i < d->n_masters; i++)
+		fd_close(&d->masters[i]);
+}
+
 static void release_all(struct dump *d)
 {
+	BUG_ON(d->n_copies > 0);
 	struct tracee **all = calloc(d->n + 1, sizeof(struct tracee *));
 
 	if (all == NULL)
 		abort();
 	for (size_t i = 0; i < d->n; i++)
 		all[i] = &d->processes[i].tracee;
-	dump_terminals_close(d);
 	if (d->no_robust_lists)
 		(void)set_robust_lists(d, true);
 	tracee_scratch_end(all, d->n);
@@ -677,10 +686,11 @@ static int give_up(struct dump *d, struct dump_report *r)
 	if (d->no_robust_lists)
 		(void)set_robust_lists(d, true);
 	tracee_hurry(false);
+	/* of what we were torn out of nobody knows what it had open: all but the way to the keeper */
+	(void)!raw_close_range(DUMP_KEEPER_FD + 1, ~0U, 0);
 	for (size_t i = 0; i < d->n; i++)
 		r->n_stuck += close_and_give_up(&d->processes[i].tracee);
 	r->let_go = 1;
-	dump_terminals_close(d);
 	return err_raise(&r->err, ERR_TIMEOUT, "the capture was told to stop");
 }
 
@@ -690,6 +700,7 @@ static int run(struct dump *d, struct dump_report *r)
 	int rc = capture(d, r);
 	uint64_t at;
 
+	close_copies(d);
 	if (rc == 0 && r->n_twins == 0)
 		rc = fill(d, r);
 	close_all(d); /* when it has heard, the keeper may start programs beside them */

@@ -93,7 +93,7 @@ struct dump_known {
 struct dump_terminal {
 	const struct dump_process *p; /* who has a descriptor of it, for refusals */
 	int fd;                       /* and which */
-	int master;                   /* ours, -1 = nobody has one */
+	int master;                   /* ours, of d->copies or d->masters; -1 = nobody has one */
 	uint32_t
 		controlling; /* 1 + description that becomes the terminal of a session, 0 = of none yet */
 	struct image_terminal out;
@@ -129,7 +129,7 @@ struct dump_epoll {
 struct dump_socket {
 	struct dump_process *p; /* who has a descriptor of it, for refusals */
 	int fd;                 /* and which */
-	int copy;               /* ours */
+	int copy;               /* ours, of d->copies */
 	bool passed;            /* nobody has it: it was found in the queue of that */
 	uint32_t index;         /* of its description */
 };
@@ -191,6 +191,8 @@ struct dump {
 	size_t n_epolls;
 	struct dump_socket *sockets;
 	size_t n_sockets;
+	int *copies; /* ours of what programs have open: none when one of them runs. dump_copies.c */
+	size_t n_copies;
 	struct dump_terminal *terminals;
 	size_t n_terminals;
 	int masters[TEMPLATE_SLOTS_MAX +
@@ -564,8 +566,14 @@ int dump_inotify_end(struct dump *d, struct err *err) attr_must_use;
 /** dump_terminals_end() - after all processes: what is known and waits in each terminal, and which sessions have one. */
 int dump_terminals_end(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_terminals_close() - close our ends of terminals: a program that closes its own must find itself the last. Idempotent. */
-void dump_terminals_close(struct dump *d);
+/** dump_copy() - keep a copy of @fd, ours of what a program has open, until dump_copies_close(). Return: its number, or -errno. */
+int dump_copy(struct dump *d, int fd) attr_must_use;
+
+/** dump_copy_keep() - keep @fd itself so, which is taken. Return: it. */
+int dump_copy_keep(struct dump *d, int fd);
+
+/** dump_copies_close() - close all that is kept so: a program that closes its own must find itself the last. What was kept by its number leads nowhere any more. Idempotent. */
+void dump_copies_close(struct dump *d);
 
 /** dump_file_by_path() - description of the file at @path inside, opened to be written when @writable. */
 uint32_t dump_file_by_path(

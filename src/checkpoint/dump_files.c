@@ -693,16 +693,18 @@ static bool tells_nothing_new(const struct image_description *known, bool may_be
 static int keep_socket(struct dump *d, const struct subject *s, uint32_t index)
 {
 	struct dump_socket *all = realloc(d->sockets, (d->n_sockets + 1) * sizeof(*all));
+	int rc;
 
 	if (all == NULL)
 		abort();
 	d->sockets = all;
 	all[d->n_sockets] = (struct dump_socket){ .p = s->p,
 		.fd = s->carrier >= 0 ? s->carrier : s->fd,
-		.copy = fcntl(s->copy, F_DUPFD_CLOEXEC, 0),
+		.copy = dump_copy(d, s->copy),
 		.passed = s->carrier >= 0,
 		.index = index };
-	return all[d->n_sockets++].copy < 0 ? -errno : 0;
+	rc = all[d->n_sockets++].copy;
+	return rc < 0 ? rc : 0;
 }
 
 /* @s is another descriptor of description @index. */
@@ -883,6 +885,8 @@ int dump_passed(
 	/* one that was not known is known by this descriptor from now on */
 	if (rc < 0 || d->n_known == known)
 		(void)close(fd);
+	else
+		(void)dump_copy_keep(d, fd);
 	buf_free(&s.info);
 	return rc < 0 && err->code == ERR_NONE ? subject_refuse(&s, err, "not to be read") : rc;
 }

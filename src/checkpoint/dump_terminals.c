@@ -89,8 +89,8 @@ static int add_master(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = DESCRIPTION_MASTER;
 	s->out.a = find_or_add(d, s, number);
 	t = &d->terminals[s->out.a];
-	t->master = fcntl(s->copy, F_DUPFD_CLOEXEC, 0);
-	return t->master < 0 ? err_raise_sys(err, -errno, "keep a terminal") : 1;
+	t->master = dump_copy(d, s->copy);
+	return t->master < 0 ? err_raise_sys(err, t->master, "keep a terminal") : 1;
 }
 
 static int add_slave(struct dump *d, struct subject *s, dev_t device)
@@ -412,14 +412,4 @@ int dump_terminals_end(struct dump *d, struct err *err)
 	for (size_t i = 0; rc == 0 && i < d->n; i++)
 		place(d, &d->processes[i]);
 	return rc;
-}
-
-void dump_terminals_close(struct dump *d)
-{
-	for (size_t i = 0; i < d->n_terminals; i++) {
-		if (d->terminals[i].out.slot == IMAGE_NONE)
-			fd_close(&d->terminals[i].master);
-	}
-	for (size_t i = 0; i < d->n_masters; i++)
-		fd_close(&d->masters[i]);
 }

@@ -95,7 +95,7 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 		(void)dump_note(d, &err);
 	if (dump_inotify_end(d, &err) < 0)
 		(void)dump_note(d, &err);
-	dump_terminals_close(d);
+	dump_copies_close(d);
 	for (size_t i = 0; i < d->n; i++)
 		tracee_release(&d->processes[i].tracee);
 }
