@@ -351,7 +351,7 @@ static const struct epoch_steps with_processes = {
 
 static struct epoch epoch_of(struct moment *m, const struct epoch_steps *steps)
 {
-	return (struct epoch){ holders, ARRAY_SIZE(holders), steps, m };
+	return (struct epoch){ holders, ARRAY_SIZE(holders), steps, m, NULL };
 }
 
 bool moment_is_sealed(const struct sandbox *sb)
@@ -378,10 +378,12 @@ static int take_files(struct moment *m, struct err *err)
 
 static int take_all(struct moment *m, struct err *err)
 {
-	const struct epoch e = epoch_of(m, &with_processes);
+	struct epoch e = epoch_of(m, &with_processes);
 	struct err late = { 0 };
 	int rc;
 
+	e.instead =
+		"take its files alone: --files-only (in the API: files_only or \"live\": false)";
 	if (m->sb->state != SANDBOX_RUNNING)
 		return err_raise(err, ERR_STATE,
 			"sandbox '%s' is not running: it has no processes to keep", m->sb->name);

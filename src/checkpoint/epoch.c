@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/epoch.h"
+#include "base/clock.h"
 
 /* The first @n, the last one first. */
 static void let_go(const struct epoch *e, size_t n)
@@ -31,9 +32,22 @@ static void save_holders(const struct epoch *e)
 	}
 }
 
+/* The message alone reads as if it could never be: @err is what stood in the way the last time. */
+static int busy_each_time(const struct epoch *e, uint64_t begun_ns, struct err *err)
+{
+	if (err->hint[0] != '\0')
+		return -EBUSY;
+	return err_hint(err, -EBUSY,
+		"tried %d times in %.1f s, and each time the programs had something under way that passes: try again%s%s",
+		EPOCH_TRIES, (double)(clock_now_ns() - begun_ns) / (double)NS_PER_S,
+		e->instead != NULL ? ", or " : "", e->instead != NULL ? e->instead : "");
+}
+
 /* What goes out is stopped anew for each try: between two of them the sandbox is as if nobody had asked. */
 static int stop_all(const struct epoch *e, struct err *err)
 {
+	const uint64_t begun_ns = clock_now_ns();
+
 	for (unsigned int tries = 1;; tries++) {
 		struct err why = { 0 };
 		int rc = stop_holders(e, err);
@@ -46,7 +60,7 @@ static int stop_all(const struct epoch *e, struct err *err)
 		let_go(e, e->n_holders);
 		if (why.code != ERR_BUSY || tries == EPOCH_TRIES) {
 			*err = why;
-			return rc;
+			return why.code == ERR_BUSY ? busy_each_time(e, begun_ns, err) : rc;
 		}
 		e->steps->wait(e->of);
 	}

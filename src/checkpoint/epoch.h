@@ -44,12 +44,16 @@ struct epoch_steps {
 	void (*wait)(void *of);
 };
 
-/** struct epoch - one capture; all borrowed. @of goes to every function. */
+/**
+ * struct epoch - one capture; all borrowed. @of goes to every function.
+ * @instead: what whoever asks can do where something stands in the way each time, as the end of "try again, or ..."; NULL = nothing.
+ */
 struct epoch {
 	const struct holder *holders;
 	size_t n_holders;
 	const struct epoch_steps *steps;
 	void *of;
+	const char *instead;
 };
 
 #define EPOCH_TRIES 8 /* of a freeze that finds something in its way */

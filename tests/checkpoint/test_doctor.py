@@ -106,6 +106,11 @@ def test_a_ping_whose_answer_waits(instance):
         error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True})
         equal(error.code, "busy")
         contains(error.message, f"descriptor {fd} is a ping socket with answers in it")
+        contains(error.hint, "tried 8 times in ")
+        contains(error.hint, "try again, or take its files alone: --files-only")
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/suspend")
+        contains(error.hint, "tried 8 times in ")
+        equal("--files-only" in error.hint, False)
         equal(ask(instance, box, run, "answered()"), "8\n")
         equal(instance.json("doctor", "patient")["ok"], True)
         fork = fork_live(instance, box)[0]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of an epoch, written down by holders and steps that do nothing else. */
 #include "base/buf.h"
+#include "base/str.h"
 #include "checkpoint/epoch.h"
 #include "t.h"
 
@@ -62,13 +63,16 @@ static const struct epoch_steps nothing_runs = { .wait = all_wait };
 typedef int verb_fn(const struct epoch *e, struct err *err);
 
 /* What was said, and how it ended. Static. */
+static struct err err;
+
 static const char *run(verb_fn *verb, const struct epoch_steps *how, const char *fails,
 	enum err_code code, unsigned int times)
 {
 	static struct record r;
-	const struct epoch e = { holders, ARRAY_SIZE(holders), how, &r };
-	struct err err = { 0 };
+	const struct epoch e = { holders, ARRAY_SIZE(holders), how, &r, "do without" };
 	int rc;
+
+	err = (struct err){ 0 };
 
 	buf_free(&r.said);
 	r = (struct record){ .said = BUF_INIT(4096), .fails = fails, .code = code, .times = times };
@@ -127,6 +131,18 @@ TEST(who_is_busy_is_asked_again_with_nothing_stopped_meanwhile)
 		AGAIN AGAIN AGAIN AGAIN AGAIN AGAIN AGAIN STOPPED " b.go a.go -> busy");
 	check_str(run(epoch_take, &steps, "all.capture", ERR_BUSY, 1),
 		STOPPED " all.capture " GONE " -> busy");
+}
+
+/* Who reads of it cannot know by the message that it was not refused at the first look. */
+TEST(who_was_busy_each_time_is_said_to_have_been)
+{
+	(void)run(epoch_take, &steps, "all.freeze", ERR_BUSY, EPOCH_TRIES - 1);
+	check_str(err.hint, "");
+	(void)run(epoch_take, &steps, "all.freeze", ERR_UNSUPPORTED, 1);
+	check_str(err.hint, "");
+	(void)run(epoch_take, &steps, "all.freeze", ERR_BUSY, EPOCH_TRIES);
+	check(str_starts(err.hint, "tried 8 times in "));
+	check(str_ends(err.hint, "try again, or do without"));
 }
 
 TEST(saved_in_order_loaded_in_reverse)
