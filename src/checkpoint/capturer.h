@@ -82,7 +82,7 @@ int capture_filled(struct capture *c, struct dump_report *ret, struct err *err) 
  */
 int capture_end(struct capture *c) attr_must_use;
 
-/** capture_examine() - what would a capture of @order refuse just now? @masters: as for capture_stop(). Nothing is stopped. @out: filled. Blocks some ms. Return: 0 or an error. */
+/** capture_examine() - what would a capture of @order refuse just now? @masters: as for capture_stop(). Each process is stopped for a moment, alone. @out: filled. Blocks some ms. Return: 0 or an error. */
 int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,
 	size_t n_masters, struct dump_examination *out, struct err *err) attr_must_use;
 

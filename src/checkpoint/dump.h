@@ -218,7 +218,7 @@ struct dump {
 	struct dump_relatives *relatives; /* of that process, while its regions are listed */
 	bool frames_hidden;
 	struct dump_examination
-		*examination; /* set: nothing is stopped, and what is refused is noted in it */
+		*examination; /* set: they run, and what is refused is noted in it */
 };
 
 /** dump_main() - serve one capture on descriptors 3 and 4 (dump_wire.h). Return: exit status. */
@@ -236,7 +236,7 @@ int dump_refuse_at(const struct dump_process *p, int fd, struct err *err, const 
  */
 bool dump_note(struct dump *d, struct err *err);
 
-/** dump_examine() - look at the running processes of @d->order without stopping them. @out: filled. */
+/** dump_examine() - look at the running processes of @d->order, each of which stands still while its descriptors are looked at. @out: filled. */
 void dump_examine(struct dump *d, struct dump_examination *out);
 
 /** dump_order() - the order in which the processes are made again. @head: gets what follows from it. @ret: on success struct plan_process of each and of helpers, free(). After dump_order_check(). */

@@ -144,10 +144,10 @@ static bool deleted(const struct subject *s)
 	return str_ends(s->target, " (deleted)") && !is_called(s->p, s->target, &s->st);
 }
 
-/* The pages may be large and many, or few: they go the way of shared memory. */
+/* The pages may be large and many, or few: they go the way of shared memory. An examination keeps nobody waiting for them. */
 static int add_content(struct dump *d, struct subject *s)
 {
-	uint64_t n = (uint64_t)s->st.st_size;
+	uint64_t n = d->examination != NULL ? 0 : (uint64_t)s->st.st_size;
 	int rc = n == 0 ? 0
 			: shared_memories_read(&d->shared, s->st.st_dev, s->st.st_ino, s->copy, n);
 
@@ -457,7 +457,8 @@ static int add_fifo(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = DESCRIPTION_FIFO;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	s->out.c = poll(&hangup, 1, 0) == 1 && (hangup.revents & POLLHUP) != 0;
-	if (seen(d, s)) {
+	/* and an end to read more is one that a writer is not told of */
+	if (seen(d, s) || d->examination != NULL) {
 		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
 		return 0;
 	}

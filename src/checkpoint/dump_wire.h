@@ -5,7 +5,7 @@
  *   keeper: PREPARE -> READY -> ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
  * Before RELEASED a packet of alive.h may come at any time; a dumper of which none comes is given up by SIGTERM, and answers with a report.
  * A report with an error in it in place of any answer: everything was let go, and only END follows.
- *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Nothing is stopped.
+ *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Each process is stopped for a moment, alone.
  */
 #ifndef CAY_CHECKPOINT_DUMP_WIRE_H
 #define CAY_CHECKPOINT_DUMP_WIRE_H

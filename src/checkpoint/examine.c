@@ -2,11 +2,15 @@
 /*
  * checkpoint/examine.c - the refusal table of a capture over processes that run: what `cay doctor SANDBOX` tells. Whatever has ended or changed while it was looked at is left out;
  * what only a stopped process can be asked (registers, timers) is not looked at. A capture looks again.
+ *
+ * What a process has open is looked at through copies, as there, and as long as there is one what the process closes is not closed (dump_copies.c). So each stands still while its
+ * descriptors are looked at, one process after the other. Nothing of it is changed: should we end meanwhile, it goes on.
  */
 #include "checkpoint/dump.h"
 #include "sys/file.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static void watch_all(struct dump *d)
 {
@@ -18,7 +22,44 @@ static void watch_all(struct dump *d)
 	}
 }
 
-static void examine_one(struct dump *d, struct dump_process *p)
+/* LATE_MAX: processes that are waited for in vain, half a second each. How many wait in vfork() is the sandbox's to decide. */
+#define STOPS    3
+#define LATE_MAX 4
+
+/* All threads of @host into @t, which knows none: also where one ended, or made another, while they were being stopped. */
+static int stop_whole(struct tracee *t, pid_t host)
+{
+	int rc = -ESRCH;
+
+	for (int i = 0; rc == -ESRCH && i < STOPS; i++) {
+		tracee_release(t);
+		tracee_hurry(true);
+		rc = tracee_stop(t, host);
+		tracee_hurry(false);
+		if (rc == 0 && tracee_count_threads(t) != t->n_threads)
+			rc = -ESRCH;
+	}
+	return rc;
+}
+
+/* Of who cannot be stopped now (it ends, waits for a child of vfork(), or is traced) nothing is told here. @late: of those so far. */
+static int examine_files(
+	struct dump *d, struct dump_process *p, unsigned int *late, struct err *err)
+{
+	struct tracee stopped = { .proc = -1 };
+	int rc = *late == LATE_MAX ? -ETIMEDOUT : stop_whole(&stopped, p->tracee.host);
+
+	*late += rc == -ETIMEDOUT && *late < LATE_MAX;
+	/* while its directory is there the number is not another's */
+	if (rc == 0 && faccessat(p->tracee.proc, "fd", F_OK, 0) == 0)
+		rc = dump_files(d, p, err);
+	tracee_release(&stopped);
+	return rc < 0 && err->code == ERR_NONE
+		       ? err_raise_sys(err, rc, "stop process %d", p->tracee.inner)
+		       : rc;
+}
+
+static void examine_one(struct dump *d, struct dump_process *p, unsigned int *late)
 {
 	struct err err = { 0 };
 
@@ -38,7 +79,7 @@ static void examine_one(struct dump *d, struct dump_process *p)
 		(void)dump_note(d, &err);
 	if (dump_shares_check(d, p, &err) < 0)
 		(void)dump_note(d, &err);
-	if (dump_files(d, p, &err) < 0)
+	if (examine_files(d, p, late, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_maps(d, p, &err) < 0)
 		(void)dump_note(d, &err);
@@ -73,6 +114,7 @@ static void examine_order(struct dump *d)
 void dump_examine(struct dump *d, struct dump_examination *out)
 {
 	struct err err = { 0 };
+	unsigned int late = 0;
 
 	d->examination = out;
 	d->processes = calloc(d->order->n_pids + 1, sizeof(*d->processes));
@@ -87,7 +129,7 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 		(void)dump_note(d, &err);
 	for (size_t i = 0; i < d->n; i++) {
 		if (!d->processes[i].tracee.zombie && d->processes[i].status != NULL)
-			examine_one(d, &d->processes[i]);
+			examine_one(d, &d->processes[i], &late);
 	}
 	if (dump_room_check(d, &err) < 0)
 		(void)dump_note(d, &err);
@@ -95,7 +137,7 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 		(void)dump_note(d, &err);
 	if (dump_inotify_end(d, &err) < 0)
 		(void)dump_note(d, &err);
-	dump_copies_close(d);
+	BUG_ON(d->n_copies > 0);
 	for (size_t i = 0; i < d->n; i++)
 		tracee_release(&d->processes[i].tracee);
 }

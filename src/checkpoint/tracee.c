@@ -397,6 +397,19 @@ static int note_thread(struct tracee *t, pid_t tid)
 	return 0;
 }
 
+static int count_one(struct tracee *count, attr_unused pid_t tid)
+{
+	count->n_threads++;
+	return 0;
+}
+
+size_t tracee_count_threads(const struct tracee *t)
+{
+	struct tracee count = { 0 };
+
+	return each_thread(t->proc, count_one, &count) < 0 ? 0 : count.n_threads;
+}
+
 int tracee_watch_threads(struct tracee *t)
 {
 	return each_thread(t->proc, note_thread, t);

@@ -84,6 +84,9 @@ int tracee_stop(struct tracee *t, pid_t host) attr_must_use;
  */
 void tracee_hurry(bool on);
 
+/** tracee_count_threads() - how many the process has now, whether @t knows them or not. Return: 0 when it has ended. */
+size_t tracee_count_threads(const struct tracee *t);
+
 /** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner, ->zombie and ->status are set. As above. */
 int tracee_watch(struct tracee *t, pid_t host) attr_must_use;
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cay doctor SANDBOX`: what a live snapshot would refuse, told in advance, by process, descriptor and reason; nothing is stopped."""
+"""`cay doctor SANDBOX`: what a live snapshot would refuse, told in advance, by process, descriptor and reason, while its processes go on."""
 
 import os
 import sys
 
-from lib.case import contains, equal, raises, require
+from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, wait_output  # noqa: E402
+from forking import ask, fork_live, put, start, wait_output  # noqa: E402
 
 NEEDS = ("root", "cgroup2")
 
@@ -200,3 +200,66 @@ def test_nothing_is_said_of_who_has_only_just_ended(instance):
         wait_output(instance, box, run, b"ready\n")
         for _ in range(20):
             equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+
+
+# One loop over an epoll set, and one over a unix socket, with connections that come and go: whatever is told of a descriptor that is closed already is counted.
+BUSY = """
+import os, select, socket, sys, threading
+def serve(listener, note):
+    known, told = {}, select.epoll()
+    listener.setblocking(False)
+    told.register(listener.fileno(), select.EPOLLIN)
+    while True:
+        for fd, events in told.poll():
+            if fd == listener.fileno():
+                try:
+                    one, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                one.setblocking(False)
+                known[one.fileno()] = one
+                told.register(one.fileno(), select.EPOLLIN | select.EPOLLRDHUP)
+                continue
+            try:
+                if known[fd].recv(1) == b"x":
+                    known[fd].send(b"y")
+            except (KeyError, BlockingIOError) as e:
+                note(repr(e))
+            except OSError:
+                pass
+            if fd in known:
+                known.pop(fd).close()
+def use(family, address):
+    while True:
+        one = socket.socket(family)
+        one.connect(address)
+        one.sendall(b"x")
+        one.recv(1)
+        one.close()
+listeners = [socket.create_server(("127.0.0.1", 0), backlog=100), socket.socket(socket.AF_UNIX)]
+listeners[1].bind("/tmp/busy.sock")
+listeners[1].listen(100)
+for listener in listeners:
+    if os.fork() == 0:
+        for _ in range(8):
+            threading.Thread(target=use, args=(listener.family, listener.getsockname())).start()
+        threading.Event().wait()
+wrong = []
+for listener in listeners:
+    threading.Thread(target=serve, args=(listener, wrong.append), daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(len(wrong), wrong[:3], flush=True)
+"""
+
+
+@require(*NEEDS)
+@timeout(120)
+def test_a_server_with_connections_that_come_and_go(instance):
+    """No event of theirs goes astray because somebody looks at them."""
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/busy.py", BUSY)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/busy.py")
+        for _ in range(100):
+            instance.get(f"/v1/sandboxes/{box}/doctor")
+        equal(ask(instance, box, run, "wrong"), "0 []\n")
