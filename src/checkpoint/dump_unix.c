@@ -37,7 +37,7 @@ struct unix_row {
 
 static struct unix_row *rows;
 static size_t n_rows;
-static bool listed;
+static const struct dump_process *lister; /* at whose socket they were listed; NULL = not yet */
 
 static void keep_pending(struct unix_row *row, struct rtattr *a)
 {
@@ -141,6 +141,13 @@ static int by_inode(const void *a, const void *b)
 	return x->inode < y->inode ? -1 : x->inode > y->inode;
 }
 
+static void forget_rows(void)
+{
+	for (size_t i = 0; i < n_rows; i++)
+		free(rows[i].pending);
+	n_rows = 0;
+}
+
 static int list_unix(const struct dump_process *p)
 {
 	const struct {
@@ -153,13 +160,14 @@ static int list_unix(const struct dump_process *p)
 			.udiag_states = ~0U,
 			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_ICONS |
 				      UDIAG_SHOW_VFS } };
-	int rc = listed ? 0 : dump_network(p);
+	int rc = dump_network(p);
 
-	if (rc == 0 && !listed)
+	forget_rows();
+	if (rc == 0)
 		rc = dump_diag(&m, sizeof(m), add_message);
-	if (rc == 0 && !listed && n_rows > 0)
+	if (rc == 0 && n_rows > 0)
 		qsort(rows, n_rows, sizeof(*rows), by_inode);
-	listed = rc == 0;
+	lister = rc == 0 ? p : NULL;
 	return rc;
 }
 
@@ -170,6 +178,19 @@ static const struct unix_row *find_row(uint64_t inode)
 	return n_rows == 0 || inode != key.inode
 		       ? NULL
 		       : bsearch(&key, rows, n_rows, sizeof(key), by_inode);
+}
+
+/* Those who run may have made one since: for each process that is looked at, and stands still for that, all are listed once more. @ret: NULL = the kernel tells nothing of it. */
+static int find_listed(const struct dump *d, const struct subject *s, const struct unix_row **ret)
+{
+	int rc = lister == NULL ? list_unix(s->p) : 0;
+
+	*ret = rc == 0 ? find_row(s->st.st_ino) : NULL;
+	if (rc == 0 && *ret == NULL && d->examination != NULL && lister != s->p) {
+		rc = list_unix(s->p);
+		*ret = rc == 0 ? find_row(s->st.st_ino) : NULL;
+	}
+	return rc;
 }
 
 /* --- who --- */
@@ -366,12 +387,11 @@ static bool is_connection(const struct subject *s, const struct unix_row *row)
 int dump_unix(struct dump *d, struct subject *s, struct err *err)
 {
 	const struct unix_row *row;
-	int rc = list_unix(s->p);
+	int rc = find_listed(d, s, &row);
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "list the unix sockets of the sandbox");
 	s->out.inode = (uint32_t)s->st.st_ino;
-	row = find_row(s->st.st_ino);
 	/* without a name and without another end there is nothing to know */
 	if (row == NULL && s->out.path.length == 0 && is_unconnected(s->copy)) {
 		s->out.kind = DESCRIPTION_SOCKET;
