@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short form of the attack suite (`make attack` is the whole): the table of defences is true, and the attacks that leave nothing
-behind are blocked, as root of a default sandbox."""
+behind are blocked, as root of a default sandbox. The others: test_all_attacks.py."""
 
 import os
 import re
