@@ -42,6 +42,7 @@ struct gateway_link {
 	bool full; /* an event was not taken, so that none is any more */
 	uint64_t over,
 		over_n; /* refusals above the budget that are not told yet, and the last one's number */
+	bool counting; /* a fiber tells them in a moment */
 };
 
 static void link_unref(struct gateway_link *g)
@@ -385,7 +386,8 @@ static void tell_over(struct gateway_link *g)
 	};
 	cleanup_free char *id = NULL;
 
-	if (g->over == 0)
+	/* without room nothing is acknowledged either: they come again */
+	if (g->over == 0 || !can_take(g))
 		return;
 	id = str_dupf("%s-%lu", g->boot, g->over_n);
 	out.data = json_pack("{s:s,s:I}", "id", id, "n", (json_int_t)g->over);
@@ -399,9 +401,10 @@ static void tell_over_later(void *arg)
 	struct gateway_link *g = arg; /* a reference */
 	uint64_t deadline = clock_now_ns() + TELL_NS;
 
-	while (g->over > 0 && g->sandbox->gateway == g && !g->sandbox->srv->stopping &&
+	while (g->sandbox->gateway == g && !g->sandbox->srv->stopping &&
 		waiters_wait(&g->sandbox->changed, deadline) == 0)
 		;
+	g->counting = false;
 	tell_over(g);
 	link_unref(g);
 }
@@ -409,8 +412,10 @@ static void tell_over_later(void *arg)
 static void count_over(struct gateway_link *g, uint64_t n)
 {
 	g->over_n = n;
-	if (g->over++ > 0)
+	g->over++;
+	if (g->counting)
 		return;
+	g->counting = true;
 	g->refs++;
 	fiber_start(tell_over_later, g);
 }
