@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "codec/nesting.h"
 #include "gateway/address.h"
 #include "policy/policy.h"
 
@@ -27,9 +28,12 @@
 #define AGAIN_NS   NS_PER_S /* doubles up to 64 of them */
 #define AGAIN_MAX  6U
 #define BRIEF      2U /* tries that may fail in a row before anybody but the log hears of it */
-#define TELL_NS    NS_PER_S   /* refusals above the budget are counted so long at most */
-#define STATE_MAX  (8U << 20) /* bytes; each part of it came in one frame */
-#define LOOK_BACK  65536U     /* events in which one that came twice is looked for */
+#define OVER_MAX \
+	256U /* of them wait for that: the gateway keeps each, and lets nothing out when it keeps many */
+#define TELL_NS      NS_PER_S   /* refusals above the budget are counted so long at most */
+#define STATE_LEVELS 64U        /* what reads it is on the small stack of a fiber */
+#define STATE_MAX    (8U << 20) /* bytes; each part of it came in one frame */
+#define LOOK_BACK    65536U     /* events in which one that came twice is looked for */
 
 struct gateway_link {
 	struct framelink link;
@@ -190,7 +194,10 @@ int gateway_kept(struct server *srv, const char *id, json_t **ret, struct err *e
 		err_context(err, "the state of the gateway");
 		return rc;
 	}
-	*ret = text != NULL ? json_loads(text, 0, NULL) : json_object();
+	if (text == NULL)
+		*ret = json_object();
+	else if (!nesting_exceeds(text, strlen(text), STATE_LEVELS))
+		*ret = json_loads(text, 0, NULL);
 	return *ret != NULL
 		       ? 0
 		       : err_hint(err,
@@ -367,13 +374,14 @@ static void take_mail_again(struct gateway_link *g, uint64_t n, uint64_t time_ns
 		take_mail(g, n, time_ns, data);
 }
 
-/* Of what did not get out the sandbox makes as many as it likes. What a rule lets through is told whatever it takes: nobody hides a request behind others. */
+/* Of what does not get out the sandbox makes as many as it likes. What a rule lets through is told whatever it takes: nobody hides a request behind others. */
 static bool is_refusal(enum event_type type, const json_t *data)
 {
 	const char *outcome = json_string_value(json_object_get(data, "outcome"));
 
 	if (type != EVENT_NET_EXCHANGE)
-		return type == EVENT_SECRET_MISPLACED;
+		return type == EVENT_SECRET_MISPLACED &&
+		       !json_is_true(json_object_get(data, "passed"));
 	return outcome != NULL && (str_eq(outcome, "denied") || str_eq(outcome, "refused"));
 }
 
@@ -412,7 +420,8 @@ static void tell_over_later(void *arg)
 static void count_over(struct gateway_link *g, uint64_t n)
 {
 	g->over_n = n;
-	g->over++;
+	if (++g->over >= OVER_MAX)
+		tell_over(g);
 	if (g->counting)
 		return;
 	g->counting = true;
@@ -447,7 +456,8 @@ static void take_event(struct gateway_link *g, const json_t *e, size_t bytes)
 	/* a newer gateway's have types that are not known */
 	if (n <= g->seen || !is_its_own(out.type) || !json_is_object(data)) {
 		tell_over(g);
-		server_acknowledge(sb->srv, &g->ack, n);
+		if (!g->full)
+			server_acknowledge(sb->srv, &g->ack, n);
 		return;
 	}
 	if (!can_take(g))

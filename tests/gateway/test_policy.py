@@ -416,7 +416,8 @@ def test_a_gateway_that_cannot_be_configured(fresh):
         equal(get(box), "200 0")
         run = fresh.exec(box, "python3", "-c", TRIES)
         wait_until(lambda: b"found" in fresh.output(box, run), 60, "it finds the name")
-        readable = state(box, "{")
+        deep = '{"budgets":' + "[" * 2000 + "]" * 2000 + "}"  # which an earlier server may have taken
+        readable = state(box, deep)
         os.kill(fresh.wait_event("gateway.started", box)["data"]["pid"], signal.SIGKILL)
         fresh.wait_event("gateway.ended", box)
         failed = fresh.wait_event("gateway.failed", box)
@@ -424,7 +425,7 @@ def test_a_gateway_that_cannot_be_configured(fresh):
         fresh.wait_event("net.denied", box, lambda e: e["data"]["host"] == "9.9.9.9" and "cannot be configured" in e["data"]["reason"])
         wait_until(lambda: b"gaierror -3 ConnectionResetError\n" in fresh.output(box, run), 60, "names are answered, too")
         equal(fresh.ok(box, "echo saved"), "saved\n", "commands start all the same")
-        equal(state(box, readable), "{", "nothing was written over it")
+        equal(state(box, readable), deep, "nothing was written over it")
         path = os.path.join(fresh.state, "policy.json")
         with open(path, "w", encoding="utf-8") as f:
             f.write(document)
