@@ -139,6 +139,16 @@ static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_
 	return -ENOENT;
 }
 
+/* Since it was first looked at. Who has ended is in the control group of nothing. */
+static bool has_ended(const struct dump_process *p)
+{
+	cleanup_buf struct buf text = BUF_INIT(4096);
+	struct proc_stat now;
+
+	return file_read_at(p->tracee.proc, "stat", &text) < 0 ||
+	       proc_stat_parse(buf_cstr(&text), &now) < 0 || now.state == 'Z' || now.state == 'X';
+}
+
 /* Who enters a Landlock domain has given up privileges, and its children have too. */
 static bool is_confined(const struct dump *d, const struct dump_process *p)
 {
@@ -174,7 +184,7 @@ int dump_tree(struct dump *d, struct err *err)
 		if (p->tracee.headless)
 			(void)!dump_refuse(
 				p, err, "its first thread has ended, and others have not");
-		else if (find_leaf(d, p, &p->place.leaf) < 0 && !p->tracee.zombie)
+		else if (find_leaf(d, p, &p->place.leaf) < 0 && !p->tracee.zombie && !has_ended(p))
 			(void)!dump_refuse(p, err, "it is in no control group of an exec");
 		else if (is_confined(d, p))
 			(void)!dump_refuse(p, err,
