@@ -15,7 +15,6 @@
 #include <limits.h>
 #include <linux/kcmp.h>
 #include <linux/magic.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -96,9 +95,7 @@ size_t dump_known_from(const struct dump *d, uint64_t device, uint64_t inode)
 	return low;
 }
 
-/* The next that is known of the file of @s, from *@at on; NULL. */
-static const struct dump_known *next_of_file(
-	const struct dump *d, const struct subject *s, size_t *at)
+const struct dump_known *dump_known_next(const struct dump *d, const struct subject *s, size_t *at)
 {
 	const struct dump_known *k = *at < d->n_ordered ? &d->known[d->ordered[(*at)++]] : NULL;
 
@@ -138,8 +135,7 @@ static bool is_called(const struct dump_process *p, const char *path, const stru
 	       now.st_ino == st->st_ino;
 }
 
-/* A file that is there may be called as if it were not. */
-static bool deleted(const struct subject *s)
+bool subject_is_deleted(const struct subject *s)
 {
 	return str_ends(s->target, " (deleted)") && !is_called(s->p, s->target, &s->st);
 }
@@ -157,10 +153,7 @@ static int add_content(struct dump *d, struct subject *s)
 	return rc;
 }
 
-typedef int subject_read(struct dump *d, struct subject *s);
-
-/* Through a description of our own: that of the sandbox may be one to write. */
-static int read_by_own(struct dump *d, struct subject *s, int flags, subject_read *what)
+int subject_read_by_own(struct dump *d, struct subject *s, int flags, subject_read *what)
 {
 	int theirs = s->copy, rc;
 	char path[32];
@@ -179,7 +172,7 @@ static uint64_t first_of_nameless(struct dump *d, const struct subject *s)
 	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
 	const struct dump_known *k;
 
-	while ((k = next_of_file(d, s, &at)) != NULL) {
+	while ((k = dump_known_next(d, s, &at)) != NULL) {
 		const struct image_description *o = dump_description(d, k->index);
 
 		if (o->kind == DESCRIPTION_MEMORY)
@@ -205,7 +198,7 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		return 0;
 	own = (s->out.flags & O_ACCMODE) == O_WRONLY || (s->out.flags & O_DIRECT) != 0;
 	rc = s->st.st_size > CONTENT_MAX ? -EFBIG
-	     : own                       ? read_by_own(d, s, 0, add_content)
+	     : own                       ? subject_read_by_own(d, s, 0, add_content)
 					 : add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"
@@ -370,7 +363,7 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 		return subject_refuse(s, err, "a POSIX message queue");
 	if (s->target[0] != '/')
 		return subject_refuse(s, err, "of a kind that cannot be carried over yet");
-	if (deleted(s))
+	if (subject_is_deleted(s))
 		return add_unlinked(d, s, err);
 	note_number(d, s);
 	return add_by_name(d, s, err);
@@ -379,7 +372,7 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 /* A place (O_PATH): of whatever kind the file is, nobody has opened it. */
 static int add_place(struct dump *d, struct subject *s, struct err *err)
 {
-	if (s->target[0] != '/' || deleted(s))
+	if (s->target[0] != '/' || subject_is_deleted(s))
 		return subject_refuse(s, err, "a place (O_PATH) that has no name");
 	if (S_ISLNK(s->st.st_mode))
 		s->out.flags |= O_NOFOLLOW;
@@ -401,109 +394,6 @@ static int add_character(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = DESCRIPTION_FILE;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	return 0;
-}
-
-/* What is in the pipe, without taking it out. */
-static int peek_pipe(struct dump *d, struct subject *s)
-{
-	int capacity = fcntl(s->copy, F_GETPIPE_SZ), waiting = 0, copy[2];
-	ssize_t n = 0;
-	char *bytes;
-	bool small;
-
-	s->out.a = capacity > 0 ? (uint64_t)capacity : 0;
-	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
-		return 0;
-	if (pipe2(copy, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -errno;
-	small = fcntl(copy[1], F_SETPIPE_SZ, capacity) < 0 && errno == EPERM;
-	bytes = malloc((size_t)waiting);
-	if (bytes != NULL && tee(s->copy, copy[1], (size_t)waiting, SPLICE_F_NONBLOCK) == waiting)
-		n = read(copy[0], bytes, (size_t)waiting);
-	(void)close(copy[0]);
-	(void)close(copy[1]);
-	if (n == waiting)
-		s->out.data = image_add_bytes(&d->image, bytes, (size_t)n);
-	free(bytes);
-	return n == waiting ? 0 : small ? -EPERM : -EIO;
-}
-
-static int refuse_pipe(const struct subject *s, int rc, struct err *err)
-{
-	return subject_refuse(s, err,
-		rc == -EPERM
-			? "a pipe in which more waits than fits into a new one of this user, who has too many (pipe(7), pipe-user-pages-soft)"
-			: "a pipe that cannot be read");
-}
-
-static bool seen(const struct dump *d, const struct subject *s)
-{
-	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
-
-	return next_of_file(d, s, &at) != NULL;
-}
-
-/*
- * a: capacity, c: its readers have seen the last writer go. What waits goes with the first description of it, and can be looked at through an end to read:
- * of our own, because those of the sandbox may all be ends to write.
- */
-static int add_fifo(struct dump *d, struct subject *s, struct err *err)
-{
-	struct pollfd hangup = { .fd = s->copy };
-	int rc;
-
-	if (deleted(s))
-		return subject_refuse(s, err, "a deleted named pipe");
-	s->out.kind = DESCRIPTION_FIFO;
-	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
-	s->out.c = poll(&hangup, 1, 0) == 1 && (hangup.revents & POLLHUP) != 0;
-	/* and an end to read more is one that a writer is not told of */
-	if (seen(d, s) || d->examination != NULL) {
-		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
-		return 0;
-	}
-	rc = read_by_own(d, s, O_NONBLOCK, peek_pipe);
-	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
-}
-
-/* Whoever reads it as well has said what waits. */
-static bool has_reader(struct dump *d, const struct subject *s)
-{
-	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
-	const struct dump_known *k;
-
-	while ((k = next_of_file(d, s, &at)) != NULL) {
-		if (dump_description(d, k->index)->kind == DESCRIPTION_PIPE_READ)
-			return true;
-	}
-	return false;
-}
-
-/* a: capacity, b: inode, c: see dump_pipes.c. The keeper's: a: its slot, b: another description has the keeper's end */
-static int add_pipe(struct dump *d, struct subject *s, struct err *err)
-{
-	int rc;
-
-	if (s->target[0] == '/')
-		return add_fifo(d, s, err);
-	for (uint32_t i = 0; i < d->order->n_slots; i++) {
-		if (d->order->slots[i].device == s->st.st_dev &&
-			d->order->slots[i].inode == s->st.st_ino) {
-			s->out.kind = DESCRIPTION_SLOT;
-			s->out.a = i;
-			s->out.b = seen(d, s);
-			return 0;
-		}
-	}
-	s->out.kind = (s->out.flags & O_ACCMODE) == O_WRONLY ? DESCRIPTION_PIPE_WRITE
-							     : DESCRIPTION_PIPE_READ;
-	s->out.b = s->st.st_ino;
-	if (s->out.kind == DESCRIPTION_PIPE_WRITE || has_reader(d, s)) {
-		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
-		return 0;
-	}
-	rc = peek_pipe(d, s);
-	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
 }
 
 static int add_pidfd(struct subject *s, struct err *err)
@@ -589,7 +479,7 @@ static int add_directory(struct dump *d, struct subject *s, struct err *err)
 {
 	struct f_owner_ex owner = { 0 };
 
-	if (deleted(s))
+	if (subject_is_deleted(s))
 		return subject_refuse(s, err, "a deleted directory");
 	if (fcntl(s->copy, F_GETOWN_EX, &owner) == 0 && owner.pid > 0)
 		return subject_refuse(s, err, "a directory that is watched by F_NOTIFY (fcntl(2))");
@@ -610,7 +500,7 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 	case S_IFCHR:
 		return add_character(d, s, err);
 	case S_IFIFO:
-		return add_pipe(d, s, err);
+		return dump_pipe(d, s, err);
 	case S_IFSOCK:
 		return dump_socket(d, s, err);
 	default:
@@ -640,7 +530,7 @@ static const struct dump_known *find_by_all(
 	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
 
 	*ret_at = at;
-	while ((k = next_of_file(d, s, &at)) != NULL) {
+	while ((k = dump_known_next(d, s, &at)) != NULL) {
 		if (compare(k, s) == 0)
 			return k;
 	}

@@ -30,6 +30,18 @@ int subject_refuse(const struct subject *s, struct err *err, const char *why);
 /** subject_busy() - as above, of what a program that runs changes in a moment: a capture is tried again. */
 int subject_busy(const struct dump *d, const struct subject *s, struct err *err, const char *why);
 
+/** subject_is_deleted() - has the file no name any more? One that is there may be called as if it were not. */
+bool subject_is_deleted(const struct subject *s);
+
+typedef int subject_read(struct dump *d, struct subject *s);
+
+/** subject_read_by_own() - @what with a description of ours in place of the sandbox's, which may be one to write. @flags: of open(2). Return: what it returns, or -errno. */
+int subject_read_by_own(
+	struct dump *d, struct subject *s, int flags, subject_read *what) attr_must_use;
+
+/** dump_pipe() - fill s->out for an end of a pipe, or a named one. 0 or an error. */
+int dump_pipe(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_inotify() - fill s->out for an inotify queue; its watches have no names yet. 0 or an error. */
 int dump_inotify(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
@@ -116,6 +128,9 @@ struct image_description *dump_description(struct dump *d, uint32_t index);
 
 /** dump_known_from() - where those of that file begin among d->ordered, or would. */
 size_t dump_known_from(const struct dump *d, uint64_t device, uint64_t inode);
+
+/** dump_known_next() - the next that is known of the file of @s, from *@at on; NULL behind the last. */
+const struct dump_known *dump_known_next(const struct dump *d, const struct subject *s, size_t *at);
 
 /** dump_passed() - the description of @fd, our copy of what waits in the queue of @s. Takes @fd. @index: its row. 0 or an error. */
 int dump_passed(struct dump *d, const struct dump_socket *s, int fd, uint32_t *index,

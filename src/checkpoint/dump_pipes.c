@@ -1,9 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint/dump_pipes.c - which ends belong to one pipe, and what makes it. */
+/* checkpoint/dump_pipes.c - pipes, with and without a name: what waits in them, which ends belong to one, and what makes it. */
 #include "checkpoint/dump_parts.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+
+/* --- one end --- */
+
+/* What is in the pipe, without taking it out. */
+static int peek_pipe(struct dump *d, struct subject *s)
+{
+	int capacity = fcntl(s->copy, F_GETPIPE_SZ), waiting = 0, copy[2];
+	ssize_t n = 0;
+	char *bytes;
+	bool small;
+
+	s->out.a = capacity > 0 ? (uint64_t)capacity : 0;
+	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
+		return 0;
+	if (pipe2(copy, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	small = fcntl(copy[1], F_SETPIPE_SZ, capacity) < 0 && errno == EPERM;
+	bytes = malloc((size_t)waiting);
+	if (bytes != NULL && tee(s->copy, copy[1], (size_t)waiting, SPLICE_F_NONBLOCK) == waiting)
+		n = read(copy[0], bytes, (size_t)waiting);
+	(void)close(copy[0]);
+	(void)close(copy[1]);
+	if (n == waiting)
+		s->out.data = image_add_bytes(&d->image, bytes, (size_t)n);
+	free(bytes);
+	return n == waiting ? 0 : small ? -EPERM : -EIO;
+}
+
+static int refuse_pipe(const struct subject *s, int rc, struct err *err)
+{
+	return subject_refuse(s, err,
+		rc == -EPERM
+			? "a pipe in which more waits than fits into a new one of this user, who has too many (pipe(7), pipe-user-pages-soft)"
+			: "a pipe that cannot be read");
+}
+
+static bool seen(const struct dump *d, const struct subject *s)
+{
+	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
+
+	return dump_known_next(d, s, &at) != NULL;
+}
+
+/*
+ * a: capacity, c: its readers have seen the last writer go. What waits goes with the first description of it, and can be looked at through an end to read:
+ * of our own, because those of the sandbox may all be ends to write.
+ */
+static int add_fifo(struct dump *d, struct subject *s, struct err *err)
+{
+	struct pollfd hangup = { .fd = s->copy };
+	int rc;
+
+	if (subject_is_deleted(s))
+		return subject_refuse(s, err, "a deleted named pipe");
+	s->out.kind = DESCRIPTION_FIFO;
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
+	s->out.c = poll(&hangup, 1, 0) == 1 && (hangup.revents & POLLHUP) != 0;
+	/* and an end to read more is one that a writer is not told of */
+	if (seen(d, s) || d->examination != NULL) {
+		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
+		return 0;
+	}
+	rc = subject_read_by_own(d, s, O_NONBLOCK, peek_pipe);
+	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
+}
+
+/* Whoever reads it as well has said what waits. */
+static bool has_reader(struct dump *d, const struct subject *s)
+{
+	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
+	const struct dump_known *k;
+
+	while ((k = dump_known_next(d, s, &at)) != NULL) {
+		if (dump_description(d, k->index)->kind == DESCRIPTION_PIPE_READ)
+			return true;
+	}
+	return false;
+}
+
+/* a: capacity, b: inode, c: see put_together(). The keeper's: a: its slot, b: another description has the keeper's end */
+int dump_pipe(struct dump *d, struct subject *s, struct err *err)
+{
+	int rc;
+
+	if (s->target[0] == '/')
+		return add_fifo(d, s, err);
+	for (uint32_t i = 0; i < d->order->n_slots; i++) {
+		if (d->order->slots[i].device == s->st.st_dev &&
+			d->order->slots[i].inode == s->st.st_ino) {
+			s->out.kind = DESCRIPTION_SLOT;
+			s->out.a = i;
+			s->out.b = seen(d, s);
+			return 0;
+		}
+	}
+	s->out.kind = (s->out.flags & O_ACCMODE) == O_WRONLY ? DESCRIPTION_PIPE_WRITE
+							     : DESCRIPTION_PIPE_READ;
+	s->out.b = s->st.st_ino;
+	if (s->out.kind == DESCRIPTION_PIPE_WRITE || has_reader(d, s)) {
+		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
+		return 0;
+	}
+	rc = peek_pipe(d, s);
+	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
+}
+
+/* --- all of them --- */
 
 static bool is_pipe(const struct image_description *a)
 {
