@@ -327,6 +327,15 @@ static void exec_failed(struct exec *e, const struct err *err)
 	(void)server_event(srv, e->sandbox, failed.type, e->id, failed.data);
 }
 
+void exec_has_started(struct exec *e, const json_t *data)
+{
+	e->started = true;
+	(void)json_object_set(e->doc, "pid", json_object_get(data, "pid"));
+	/* not written: after a restart the keeper says both */
+	if (!e->ended) /* it was not that quick */
+		(void)json_object_set_new(e->doc, "state", json_string("running"));
+}
+
 void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err)
 {
 	if (rc < 0) {
@@ -340,11 +349,7 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 		exec_drop(e);
 		return;
 	}
-	e->started = true;
-	(void)json_object_set(e->doc, "pid", json_object_get(ok, "pid"));
-	/* not written: after a restart the keeper says both */
-	if (!e->ended) /* it was not that quick */
-		(void)json_object_set_new(e->doc, "state", json_string("running"));
+	exec_has_started(e, ok);
 }
 
 void exec_was_refused(struct exec *e, const json_t *error)
@@ -747,12 +752,11 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 			e = exec_by_id(sb, id);
 		if (e == NULL)
 			continue;
-		e->started = true;
-		e->unheard = state != NULL && str_eq(state, "starting");
 		e->archived = false;
-		(void)json_object_set_new(
-			e->doc, "state", json_string(e->ended ? "ended" : "running"));
-		(void)json_object_set(e->doc, "pid", json_object_get(row, "pid"));
+		if (state != NULL && str_eq(state, "starting"))
+			continue; /* exec_has_started() or exec_was_refused() comes */
+		e->unheard = false;
+		exec_has_started(e, row);
 		process_source_bind(sb->srv->processes, sb->id,
 			(pid_t)json_integer_value(json_object_get(row, "pid")),
 			e->ended ? NULL : e->id);

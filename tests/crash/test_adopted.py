@@ -89,6 +89,24 @@ def test_a_command_that_cannot_be_started_when_its_server_is_gone_is_over(tmp):
         equal([e["data"]["error"]["code"] for e in instance.events() if e["type"] == "exec.failed"], ["command_not_found"])
 
 
+@require("root", "cgroup2")
+def test_a_command_that_begins_when_its_server_is_gone_runs_and_has_its_pid(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="waiter.asked:1=hold")
+        instance.post("/v1/sandboxes", {"name": "box"})
+        Asked(instance, "POST", "/v1/sandboxes/box/execs", {"argv": ["sleep", "1000"]})
+        cay.wait_until(lambda: held_waiter(instance), 30, "it is about to be started")
+        waiter = held_waiter(instance)
+        instance.kill()
+        instance.start()
+        [run] = instance.get("/v1/sandboxes/box/execs")["execs"]
+        equal((run["state"], run.get("pid")), ("starting", None))
+        os.kill(waiter, signal.SIGCONT)
+        cay.wait_until(lambda: any(e["type"] == "exec.started" for e in instance.events()), 30, "it has begun")
+        run = instance.get(f"/v1/sandboxes/box/execs/{run['id']}")
+        equal((run["state"], run["pid"]), ("running", waiter))
+
+
 def loses_its_first_process(instance, name, while_away):
     """What is told of it: error, and status and output of a command that had ended before and of one that had not."""
     box = instance.post("/v1/sandboxes", {"name": name})
