@@ -202,23 +202,26 @@ static void queue_event(struct keeper *k, const char *type, const char *exec, js
 	(void)json_array_append_new(k->events, e);
 }
 
-void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *data)
+void keeper_event_always(struct keeper *k, const char *type, const char *exec, json_t *data)
 {
-	if (data == NULL)
-		data = json_object();
-	if (json_array_size(k->events) >= KEEPER_EVENTS_MAX) {
-		k->events_lost++;
-		json_decref(data);
-		return;
-	}
 	if (k->events_lost > 0) {
 		queue_event(k, "events.lost", NULL,
 			json_pack(
 				"{s:I, s:s}", "n", (json_int_t)k->events_lost, "source", "keeper"));
 		k->events_lost = 0;
 	}
-	queue_event(k, type, exec, data);
+	queue_event(k, type, exec, data != NULL ? data : json_object());
 	send_events(k);
+}
+
+void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *data)
+{
+	if (json_array_size(k->events) >= KEEPER_EVENTS_MAX) {
+		k->events_lost++;
+		json_decref(data);
+		return;
+	}
+	keeper_event_always(k, type, exec, data);
 }
 
 /* --- the loop --- */

@@ -278,8 +278,11 @@ void keeper_reply_error(struct conn *c, json_int_t request, const struct err *er
 void keeper_exec_failed(
 	struct keeper *k, const struct start_request *by, const char *exec, const struct err *err);
 
-/** keeper_event() - queue an event; @data is taken; @exec may be NULL. */
+/** keeper_event() - queue an event, or count it as lost where %KEEPER_EVENTS_MAX wait; @data is taken, NULL = none; @exec may be NULL. */
 void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *data);
+
+/** keeper_event_always() - the same of one that is never lost, however many wait: for what the peer asks for, so that there are few. What was lost is told before it. */
+void keeper_event_always(struct keeper *k, const char *type, const char *exec, json_t *data);
 
 /** keeper_hello() - the hello object, which every connection begins with: small, whatever the sandbox has done; new reference. */
 json_t *keeper_hello(const struct keeper *k) attr_must_use;

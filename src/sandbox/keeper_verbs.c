@@ -444,8 +444,8 @@ static void verb_adopt(
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	k->events_sent = 0;
 	keeper_reply(c, id, NULL);
-	/* what waited goes out behind the reply, together with the next event */
-	keeper_event(k, "keeper.adopted", NULL, NULL);
+	/* what waited goes out behind the reply, together with this: the server waits for it, and acknowledges nothing that it was not sent */
+	keeper_event_always(k, "keeper.adopted", NULL, NULL);
 }
 
 static void verb_ack(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)

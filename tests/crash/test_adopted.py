@@ -3,8 +3,10 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import signal
+import socket
 import sys
 
 from lib import cay, leaks
@@ -16,6 +18,7 @@ from stops import Asked  # noqa: E402
 
 PIECE = 512  # as many commands
 MANY = 24  # of their output a keeper remembers less than that
+EVENTS = 65536  # so many wait for a server
 
 
 def is_gone(pid):
@@ -64,6 +67,35 @@ def test_commands_end_while_no_server_is_there_and_their_keeper_has_forgotten_th
         instance.start()
         ends = [instance.wait(box, run) for run in runs]
         equal([(end["status"], end.get("code")) for end in ends], [("exited", n) for n in range(1, MANY + 1)])
+
+
+def fill_events(instance, box):
+    """Nobody waits for the answers to as many starts as fail: its keeper has no room for another event."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as keeper:
+        keeper.connect(os.path.join(instance.run, "keepers", f"{box}.sock"))
+        frames = cay.Frames(keeper)
+        frames.next()  # its hello
+        for number in range(EVENTS):
+            frames.send(1, {"id": number + 1, "verb": "exec"})
+        frames.send(1, {"id": EVENTS + 1, "verb": "where"})
+        equal(json.loads(frames.next()[2])["id"], EVENTS + 1)
+
+
+@require("root")
+def test_a_command_ends_while_no_server_is_there_and_no_more_can_be_told(tmp):
+    with own_instance(tmp) as instance, gate(tmp) as (mount, open_gate):
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box", "mounts": [mount]})["id"]
+        run = instance.exec(box, "sh", "-c", "cat /p/gate; exit 3")
+        programs = pids(instance, box, [run])
+        instance.kill()
+        fill_events(instance, box)
+        open_gate()
+        cay.wait_until(lambda: all(map(is_gone, programs)), 60, "it has ended")
+        instance.start()
+        cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"] == "ended", 30, "its end is told")
+        equal(instance.wait(box, run)["code"], 3)
+        instance.ok(box, "true")
 
 
 def held_waiter(instance):
