@@ -296,6 +296,7 @@ def test_a_log_that_is_being_written_loses_nothing(instance):
               "while not select.select([0],[],[],0)[0]:\n  os.write(f,b'%08d\\n'%n); n+=1\nprint(n)\n"
     with instance.sandbox() as box:
         go_on = waiting(instance, box, program)
+        instance.ok(box, "until [ -s /var/tmp/log ]; do sleep 0.01; done")  # the first one holds something, too
         for number in range(100):
             instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": f"log-{number}"})
         lines = int(go_on().split()[-1])
@@ -311,8 +312,8 @@ def test_a_log_that_is_being_written_loses_nothing(instance):
             grew += len(part) > last
             last = len(part)
             instance.call("DELETE", f"/v1/sandboxes/{copy}?force=true")
-        # the program writes on between any two of them
-        equal(grew, 12, "snapshots that hold more than the one before")
+        # the program writes on between them, though it need not get its turn between any two
+        assert grew >= 6, f"{grew} snapshots of 12 hold more than the one before"
         drop(instance, *[f"log-{n}" for n in range(100)])
 
 
