@@ -148,25 +148,45 @@ json_t *keeper_status(const struct keeper *k, bool brief)
 	return status;
 }
 
-json_t *keeper_status_piece(const struct keeper *k, bool brief, uint16_t above)
+static int by_channel(const void *a, const void *b)
 {
-	cleanup_free const struct exec **by_channel =
-		xalloc((UINT16_MAX + 1) * sizeof(*by_channel));
-	json_t *status = keeper_hello(k), *execs = json_array();
-	uint32_t c = above + 1U;
+	const struct exec *const *x = a, *const *y = b;
 
+	return (int)(*x)->channel - (int)(*y)->channel;
+}
+
+/* In the order of their channels; @ret_n: how many. Return: to be freed. */
+static const struct exec **execs_above(const struct keeper *k, uint16_t above, size_t *ret_n)
+{
+	const struct exec **found;
+	size_t n = 0;
+
+	list_for_each (&k->execs, pos, next)
+		n += list_entry(pos, struct exec, node)->channel > above;
+	found = xalloc((n + 1) * sizeof(const struct exec *));
+	*ret_n = n;
 	list_for_each (&k->execs, pos, next) {
 		const struct exec *e = list_entry(pos, struct exec, node);
 
-		by_channel[e->channel] = e;
+		if (e->channel > above)
+			found[--n] = e;
 	}
-	for (; c <= UINT16_MAX && json_array_size(execs) < STATUS_PIECE; c++) {
-		if (by_channel[c] != NULL)
-			(void)json_array_append_new(execs, describe_exec(by_channel[c], brief));
-	}
+	qsort(found, *ret_n, sizeof(const struct exec *), by_channel);
+	return found;
+}
+
+json_t *keeper_status_piece(const struct keeper *k, bool brief, uint16_t above)
+{
+	json_t *status = keeper_hello(k), *execs = json_array();
+	size_t n;
+	cleanup_free const struct exec **found = execs_above(k, above, &n);
+
+	for (size_t i = 0; i < n && i < STATUS_PIECE; i++)
+		(void)json_array_append_new(execs, describe_exec(found[i], brief));
 	(void)json_object_set_new(status, "execs", execs);
-	if (c <= UINT16_MAX)
-		(void)json_object_set_new(status, "above", json_integer(c - 1));
+	if (n > STATUS_PIECE)
+		(void)json_object_set_new(
+			status, "above", json_integer(found[STATUS_PIECE - 1]->channel));
 	return status;
 }
 
