@@ -757,9 +757,11 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 			continue; /* exec_has_started() or exec_was_refused() comes */
 		e->unheard = false;
 		exec_has_started(e, row);
-		process_source_bind(sb->srv->processes, sb->id,
-			(pid_t)json_integer_value(json_object_get(row, "pid")),
-			e->ended ? NULL : e->id);
+		e->reaped = state != NULL && str_eq(state, "ended");
+		if (!e->reaped)
+			process_source_bind(sb->srv->processes, sb->id,
+				(pid_t)json_integer_value(json_object_get(row, "pid")),
+				e->ended ? NULL : e->id);
 	}
 }
 

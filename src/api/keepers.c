@@ -85,8 +85,9 @@ static void take_event(struct keeper *k, const json_t *event)
 	/* what the kernel says of processes comes first: see events/process_source.h */
 	process_source_drain(k->srv->processes);
 	if (str_eq(type, "exec.started")) {
-		process_source_bind(k->srv->processes, sb->id,
-			(pid_t)json_integer_value(json_object_get(data, "pid")), exec);
+		if (e == NULL || !e->reaped)
+			process_source_bind(k->srv->processes, sb->id,
+				(pid_t)json_integer_value(json_object_get(data, "pid")), exec);
 		if (e != NULL) /* its answer may have gone to an earlier server */
 			exec_has_started(e, data);
 	}

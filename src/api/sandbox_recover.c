@@ -13,6 +13,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 	json_int_t keeper_pid = 0,
 		   init_pid = json_integer_value(json_object_get(k->hello_doc, "init_pid"));
+	bool dead = json_is_true(json_object_get(k->hello_doc, "init_gone"));
 	uint64_t deadline;
 	json_t *where = NULL;
 	struct err err;
@@ -27,7 +28,9 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	k->pid = (pid_t)keeper_pid;
 	if (keeper_pid > 0)
 		process_source_follow(sb->srv->processes, sb->id, (pid_t)keeper_pid);
-	process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);
+	/* the number of one that has been reaped may be another's, of the host */
+	if (!dead)
+		process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);
 	process_source_claim(sb->srv->processes, sb->id,
 		(pid_t)json_integer_value(json_object_get(k->hello_doc, "fork_pid")));
 	execs_adopt(sb, json_object_get(k->hello_doc, "execs"));
@@ -44,7 +47,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"), deadline, NULL, NULL);
 	execs_heard(sb, deadline);
 	/* all that it remembers is told by now, and its output can be kept: an end as if we had been there */
-	if (json_is_true(json_object_get(k->hello_doc, "init_gone"))) {
+	if (dead) {
 		keeper_died(k, json_object_get(k->hello_doc, "lost"));
 		return;
 	}

@@ -168,7 +168,8 @@ struct exec {
 	bool asked;   /* had ended when its keeper was asked which it still holds */
 	bool unheard; /* of an earlier server, whose keeper has not said what became of it */
 	bool started;
-	json_t *env;         /* the whole environment, until it is sent */
+	bool reaped; /* before this server began: its number may be another's, of the host */
+	json_t *env; /* the whole environment, until it is sent */
 	struct err *refused; /* why it never began, or NULL: for who waits for it */
 	bool fleeting; /* of a run that is forgotten unless it changed something: its end is not written then */
 	bool unchanged; /* its keeper says that no cow mount changed, or nobody wants to know */

@@ -11,6 +11,7 @@ import sys
 
 from lib import cay, leaks
 from lib.case import equal, require
+from lib.numbered import process_with_number
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
@@ -67,6 +68,35 @@ def test_commands_end_while_no_server_is_there_and_their_keeper_has_forgotten_th
         instance.start()
         ends = [instance.wait(box, run) for run in runs]
         equal([(end["status"], end.get("code")) for end in ends], [("exited", n) for n in range(1, MANY + 1)])
+
+
+@require("root")
+def test_nobody_outside_is_told_who_has_the_number_of_a_command_that_had_ended(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        instance.post("/v1/sandboxes", {"name": "box"})
+        run = instance.exec("box", "sleep", "1000")
+        [number] = pids(instance, "box", [run])
+        instance.kill()
+        os.kill(number, signal.SIGKILL)
+        cay.wait_until(lambda: number not in leaks.processes(), 30, "it has ended")
+        go = os.path.join(tmp, "go")
+        os.mkfifo(go)
+        stranger = process_with_number(number, "sh", "-c", 'read go < "$0"; /bin/true; exec sleep 1000', go)
+        try:
+            instance.start()
+            instance.wait("box", run)
+            with open(go, "w", encoding="utf-8") as f:
+                f.write("go\n")
+            cay.wait_until(lambda: leaks.read(f"/proc/{stranger}/cmdline").startswith("sleep"), 30, "it has run a program")
+            instance.ok("box", "true")  # may be by who was made before the server began, of whom less is told
+            instance.ok("box", "/bin/echo")
+            instance.wait_event("process.exec", "box", lambda event: event["data"]["argv"] == ["/bin/echo"])
+            programs = [e["data"]["argv"] for e in instance.events("box") if e["type"] == "process.exec"]
+            equal([argv for argv in programs if argv == ["/bin/true"]], [])
+        finally:
+            os.kill(stranger, signal.SIGKILL)
+            os.waitpid(stranger, 0)
 
 
 def fill_events(instance, box):

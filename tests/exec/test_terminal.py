@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay run -it and cay exec -it give a real terminal: size, job control, raw mode and back."""
 
-import ctypes
 import fcntl
 import os
 import select
@@ -12,6 +11,7 @@ import time
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
+from lib.numbered import process_with_number
 
 
 def read_until(fd, wanted, seconds=20):
@@ -160,20 +160,6 @@ while True: signal.pause()
 """
 
 
-def process_with_number(number):
-    """A process of ours that leads the group of that number: by clone3(2), which can choose it."""
-    chosen = (ctypes.c_int * 1)(number)
-    # flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
-    arguments = (ctypes.c_uint64 * 11)(0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(chosen), 1, 0)
-    libc = ctypes.CDLL(None, use_errno=True)
-    pid = libc.syscall(435, arguments, ctypes.sizeof(arguments))
-    if pid == 0:
-        os.setpgid(0, 0)
-        os.execv("/bin/sleep", ["sleep", "1000"])
-    assert pid == number, ctypes.get_errno()
-    return pid
-
-
 @require("root")
 def test_nobody_outside_is_told_what_a_terminal_s_group_is_that_has_ended(instance):
     """A stop, or whoever ends the command, tells its processes, not who has the number of a group that was there."""
@@ -182,7 +168,7 @@ def test_nobody_outside_is_told_what_a_terminal_s_group_is_that_has_ended(instan
         cay.wait_until(lambda: b"ready True" in instance.output(box, run), 20, "its group is gone")
         leader = [pid for pid in instance.own_processes() if "while os.getpgid(child)" in leaks.read(f"/proc/{pid}/cmdline")][0]
         group = int(leaks.read(f"/proc/{leader}/stat").rpartition(")")[2].split()[5])  # tpgid
-        stranger = process_with_number(group)
+        stranger = process_with_number(group, "sleep", "1000")
         try:
             instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 15})
             equal(instance.wait(box, run)["code"], 5)
