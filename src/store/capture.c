@@ -50,6 +50,7 @@ struct capture {
 	uint64_t since_ns, frozen_us, captured_ns;
 	struct tree_names mapped;
 	struct copier *copiers[LAYER_TREES];
+	char previous[ID_LEN + 1]; /* the layer that unchanged files are linked from; empty: none */
 };
 
 static bool stopped_by_others(const struct capture *c)
@@ -223,11 +224,11 @@ static int by_snapshot(struct capture *c, struct err *err)
 /* A descriptor of tree @n of what the last capture made, when it may be linked from, else -1. */
 static int previous_tree(struct capture *c, unsigned int n)
 {
-	char layer[ID_LEN + 1], path[64];
+	char path[64];
 
-	if (previous_layer(&c->job->store, c->home, layer) < 0)
+	if (c->previous[0] == '\0')
 		return -1;
-	(void)snprintf(path, sizeof(path), "layers/%s/%u", layer, n);
+	(void)snprintf(path, sizeof(path), "layers/%s/%u", c->previous, n);
 	return store_dir(&c->job->store, path);
 }
 
@@ -245,12 +246,22 @@ static void use_previous(struct capture *c, unsigned int n, int *previous)
 		copier_previous(c->copiers[n], *previous, index);
 }
 
+/* What was linked from a layer that was found damaged meanwhile is no help for the next capture. */
+static bool may_note(struct capture *c)
+{
+	return previous_lock(c->home) == 0 &&
+	       (c->previous[0] == '\0' || previous_is(c->home, c->previous));
+}
+
 /* Only a help for the next capture: a failure costs time, not truth. */
 static void save_seen(struct capture *c)
 {
+	bool noting = may_note(c);
 	char path[32];
 
 	previous_drop(c->home);
+	if (!noting)
+		return;
 	for (unsigned int n = 0; n < json_array_size(c->trees); n++) {
 		cleanup_fclose FILE *index = NULL;
 		int fd;
@@ -337,6 +348,8 @@ static int by_copy(struct capture *c, struct err *err)
 	int rc = 0;
 
 	memset(&f, 0xFF, sizeof(f));
+	if (previous_layer(&c->job->store, c->home, c->previous) < 0)
+		c->previous[0] = '\0';
 	if (mkdirat(c->tmp, c->layer, 0700) < 0)
 		return err_raise_sys(err, -errno, "make the new layer");
 	rc = open_dir(c, err);

@@ -41,6 +41,21 @@ int previous_layer(const struct store *store, int home, char ret[ID_LEN + 1])
 	return manifest != NULL ? 0 : -ENOENT;
 }
 
+int previous_lock(int home)
+{
+	return file_lock(home, true, STORE_WAIT_MS);
+}
+
+bool previous_is(int home, const char *layer)
+{
+	cleanup_buf struct buf note = BUF_INIT(NOTE_MAX);
+	char noted[ID_LEN + 1];
+	const char *boot;
+
+	return file_read_at(home, NOTE, &note) == 0 && parse(&note, noted, &boot) &&
+	       str_eq(noted, layer);
+}
+
 void previous_note(int home, const char *layer)
 {
 	cleanup_buf struct buf boot = BUF_INIT(NOTE_MAX);
@@ -64,8 +79,11 @@ void previous_spoiled(const struct store *store, const char *layer)
 		cleanup_free char *path = str_dupf("live/%s", sandbox);
 		cleanup_fd int home = store_dir(store, path);
 
-		if (home >= 0)
+		/* without the lock, too: a capture that hangs keeps no note of what is damaged */
+		if (home >= 0) {
+			(void)!previous_lock(home);
 			previous_drop(home);
+		}
 	}
 	json_decref(manifest);
 }

@@ -19,6 +19,15 @@
  */
 int previous_layer(const struct store *store, int home, char ret[ID_LEN + 1]) attr_must_use;
 
+/**
+ * previous_lock() - until @home is closed nobody else changes the note: what is found damaged from now on is found behind what is noted, and drops that.
+ * Return: 0 or -errno, -ETIMEDOUT among them.
+ */
+int previous_lock(int home) attr_must_use;
+
+/** previous_is() - does the note still name @layer, of which something was linked? */
+bool previous_is(int home, const char *layer);
+
 /** previous_note() - from now on it is @layer. Only a help: a failure costs time. */
 void previous_note(int home, const char *layer);
 

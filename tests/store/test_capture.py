@@ -349,6 +349,25 @@ def test_nothing_is_linked_from_what_was_found_damaged(tmp):
 
 
 @require("root")
+def test_nothing_is_linked_from_what_is_found_damaged_during_a_capture(tmp):
+    """That capture may have the damage already: the next one does not go on from it."""
+    with Pool(tmp, "directory") as pool:
+        sandbox, first = old_capture(pool)
+        pool.run("verify", layers=[first])
+        patch(pool.layer(first) + "/f")
+        second = job.new_id()
+        under_way = pool.job("capture", sandbox=sandbox, layer=second, parents=[], trees=[{"n": 0, "target": "/"}],
+                             env={"CAY_FAULT": "store.capture.filled=hold"})
+        wait_until(lambda: leaks.processes().get(under_way.process.pid, (0, "", ""))[1] == "T", 60, "it has copied")
+        equal(raises(job.JobError, pool.run, "verify", layers=[first]).code, "corrupt")
+        os.kill(under_way.process.pid, signal.SIGCONT)
+        under_way.result()
+        third, _ = pool.capture(sandbox)
+        equal((shares(pool, first, second), shares(pool, first, third)), (True, False))
+        same_trees(pool.upper(sandbox), pool.layer(third), times=True, overlay=True)
+
+
+@require("root")
 def test_of_another_run_of_the_machine_only_what_was_verified_is_linked(tmp):
     """A power cut leaves parts of what was not on the disk, under names that are whole."""
     with Pool(tmp, "directory") as pool:
