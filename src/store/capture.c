@@ -343,12 +343,13 @@ static int copy_again(struct capture *c, struct err *err)
 static int by_copy(struct capture *c, struct err *err)
 {
 	cleanup(tree_fds_fini) struct tree_fds f;
+	bool hides = hides_stores(c->live);
 	const json_t *tree;
 	size_t n;
 	int rc = 0;
 
 	memset(&f, 0xFF, sizeof(f));
-	if (previous_layer(&c->job->store, c->home, c->previous) < 0)
+	if (hides || previous_layer(&c->job->store, c->home, c->previous) < 0)
 		c->previous[0] = '\0';
 	if (mkdirat(c->tmp, c->layer, 0700) < 0)
 		return err_raise_sys(err, -errno, "make the new layer");
@@ -361,11 +362,12 @@ static int by_copy(struct capture *c, struct err *err)
 			return err_raise_sys(
 				err, rc, "open tree %zu of sandbox '%s'", n, c->sandbox);
 	}
-	if (hides_stores(c->live))
+	if (hides)
 		tree_names_add(&c->mapped, MAPPED_ALL);
 	/* Twice: stores through a mapping that is gone when we look again left no trace either. */
 	rc = find_mapped(c, err);
-	if (rc == 0 && c->box.box[0] != '\0')
+	/* where all is copied at the instant, what was copied before would only have to be removed then */
+	if (rc == 0 && !hides && c->box.box[0] != '\0')
 		rc = copy_all(c, false, err);
 	if (rc == 0)
 		rc = at_the_instant(c, copy_again, NULL, err);

@@ -283,6 +283,26 @@ def test_store_through_a_mapping_that_is_gone_counts_on_a_tmpfs(tmp):
         subprocess.run(["umount", at], check=True)
 
 
+@require("root", "cgroup2")
+def test_what_runs_on_a_tmpfs_is_copied_once(tmp):
+    """No first copy could stay, and it would take the memory of the tmpfs."""
+    at, log = os.path.join(tmp, "tmpfs"), os.path.join(tmp, "passed")
+    os.mkdir(at)
+    subprocess.run(["mount", "-t", "tmpfs", "cay-test", at], check=True)
+    try:
+        for top, times in ((tmp, 1), (at, 0)):
+            with Pool(top, "directory") as pool, Group() as group:
+                group.start("import time; time.sleep(600)")
+                sandbox = pool.live()
+                write(pool.upper(sandbox) + "/f", "what it has")
+                write(log, "")
+                layer, _ = pool.capture(sandbox, freeze=group.freeze, env={"CAY_FAULT_LOG": log})
+                equal(leaks.read(log).split().count("store.copy.looked"), times, "looked at before all stand still")
+                same_trees(pool.upper(sandbox), pool.layer(layer), times=True, overlay=True)
+    finally:
+        subprocess.run(["umount", at], check=True)
+
+
 @require("root")
 def test_a_torn_list_of_what_was_seen_keeps_no_capture(tmp):
     """What the last capture saw is only a help: a power cut may leave a part of it."""
