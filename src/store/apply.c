@@ -281,7 +281,9 @@ static bool is_as_before(const struct step *s)
 {
 	struct stat st;
 
-	return s->old_ino != 0 && fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	if (s->old_ino == 0)
+		return inode_at(s->parent, s->name) == 0;
+	return fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       st.st_ino == s->old_ino && (s->mtime_ns == 0 || s->mtime_ns == apply_mtime_ns(&st));
 }
 
@@ -303,7 +305,7 @@ static int find_staging(const json_t *journal)
 }
 
 /*
- * Backwards from step @n - 1; goes on after a failure, for the rest can still be put back. The renames gave what is put back a new ctime, which must not look like
+ * Backwards from step @n - 1; goes on after a failure, for the rest can still be put back. The renames gave what is put back, and where it is, a new ctime, which must not look like
  * a change of the host's own to the next apply: @known remembers it.
  */
 static int undo(const json_t *journal, size_t n, json_t *known)

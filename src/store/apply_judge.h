@@ -18,7 +18,8 @@ struct plan {
 	struct job *job;
 	struct changes changes;
 	json_t *conflicts, *executables, *skipped, *steps, *targets;
-	json_t *opened; /* steps before all of these: applyjob.c */
+	json_t *opened, *closed; /* steps before and behind all of these: applyjob.c */
+	size_t n_kept; /* so many of @opened, the first ones, open directories that stay */
 	json_t *programs; /* executables that will be other ones: who runs them outside runs what the sandbox wrote */
 	json_t *renamed; /* directories that the sandbox renamed, and will lack the content of once the host has renamed them */
 	const char *sandbox;

@@ -31,17 +31,50 @@ static void add_step(struct plan *p, const char *op, const char *path, const str
 			there ? (json_int_t)(old->st.st_mode & 07777) : 0));
 }
 
-/* A directory of the caller's own that is taken away is opened before all else, those above it first: something in it may have to go before it. */
+static json_t *mode_step(
+	const struct plan *p, const char *path, const struct found *old, mode_t was, mode_t mode)
+{
+	return json_pack("{s:I, s:s, s:o, s:I, s:i, s:i}", "tree", (json_int_t)p->tree, "op",
+		"mode", "path", apply_hex(path), "old", (json_int_t)old->st.st_ino, "mode",
+		(int)mode, "was", (int)was);
+}
+
+/* Must the directory @old of the caller's own be opened before what is in it is changed? */
+static bool is_shut(const struct plan *p, const struct found *old)
+{
+	return old->kind == FOUND_DIR && old->st.st_uid == p->who.uid &&
+	       apply_closes(&p->who, old->st.st_mode & 07777);
+}
+
+/* A directory that is taken away comes behind what is in it: those above it are opened first nevertheless. */
 static void open_removed(struct plan *p, const char *path, const struct found *old)
 {
 	mode_t was = old->st.st_mode & 07777;
 
-	if (old->kind == FOUND_DIR && old->st.st_uid == p->who.uid && apply_closes(&p->who, was))
-		(void)json_array_insert_new(p->opened, 0,
-			json_pack("{s:I, s:s, s:o, s:I, s:i, s:i}", "tree", (json_int_t)p->tree,
-				"op", "mode", "path", apply_hex(path), "old",
-				(json_int_t)old->st.st_ino, "mode", (int)(was | S_IRWXU), "was",
-				(int)was));
+	if (is_shut(p, old))
+		(void)json_array_insert_new(
+			p->opened, p->n_kept, mode_step(p, path, old, was, was | S_IRWXU));
+}
+
+/* A directory that stays comes before what is in it, and is never in one that is taken away: it is opened before those, and closed behind all else. */
+static void set_dir_mode(
+	struct plan *p, const char *path, const struct found *old, const struct found *new)
+{
+	mode_t was = old->st.st_mode & 07777, mode = new->st.st_mode & 07777;
+	cleanup_free char *origin = plan_origin(p, new);
+	json_t *step;
+
+	if (is_shut(p, old)) {
+		(void)json_array_insert_new(
+			p->opened, p->n_kept++, mode_step(p, path, old, was, was | S_IRWXU));
+		was |= S_IRWXU;
+	}
+	step = mode_step(p, path, old, was, mode);
+	(void)json_object_set_new(step, "origin", json_string(origin));
+	if (apply_closes(&p->who, mode))
+		(void)json_array_insert_new(p->closed, 0, step);
+	else
+		(void)json_array_append_new(p->steps, step);
 }
 
 /* Rootless what is staged gets the group that its directory, or the process, gives. */
@@ -64,7 +97,9 @@ static void plan_steps(struct plan *p, const struct change *c)
 		return;
 	}
 	if (c->kind == CHANGE_METADATA) {
-		if (plan_sets_mode(c))
+		if (plan_sets_mode(c) && b->kind == FOUND_DIR)
+			set_dir_mode(p, c->path, b, a);
+		else if (plan_sets_mode(c))
 			add_step(p, "mode", c->path, b, a);
 		else
 			plan_note(p->skipped, p, c->path,
@@ -247,6 +282,12 @@ static void order_steps(struct plan *p)
 	p->opened = steps;
 }
 
+static bool has_steps(const struct plan *p)
+{
+	return json_array_size(p->steps) + json_array_size(p->opened) + json_array_size(p->closed) >
+	       0;
+}
+
 static int carry_out(struct plan *p, const char *id, struct err *err)
 {
 	json_t *journal = json_pack("{s:s, s:s?, s:I, s:I, s:O*, s:O, s:[]}", "id", id, "sandbox",
@@ -257,6 +298,8 @@ static int carry_out(struct plan *p, const char *id, struct err *err)
 	order_steps(p);
 	if (rc == 0) {
 		rc = stage(p, id, err);
+		/* behind what closes new directories, which may lie in these */
+		(void)json_array_extend(p->steps, p->closed);
 		(void)json_object_set(journal, "steps", p->steps);
 		if (rc < 0)
 			apply_abandon(&p->job->store, journal);
@@ -343,7 +386,7 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 		return err_raise_sys(err, rc, "send the changes");
 	if (!only_check) {
 		rc = refuse(p, err);
-		if (rc == 0 && json_array_size(p->steps) > 0)
+		if (rc == 0 && has_steps(p))
 			rc = carry_out(p, id, err);
 		if (rc < 0)
 			return rc;
@@ -365,6 +408,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 		.renamed = json_array(),
 		.steps = json_array(),
 		.opened = json_array(),
+		.closed = json_array(),
 		.targets = json_array() };
 	json_t *applied;
 	int rc;
@@ -383,6 +427,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 	json_decref(p.renamed);
 	json_decref(p.steps);
 	json_decref(p.opened);
+	json_decref(p.closed);
 	json_decref(p.targets);
 	json_decref(applied);
 	return rc;

@@ -990,21 +990,25 @@ def test_groups_of_the_caller_count(tmp):
 
 
 def closed_world(tmp, pool, name="host"):
-    """Directories that their owner may not write: new ones, as module caches have them, and one of the host's that goes."""
+    """Directories that their owner may not write: new ones, as module caches have them, some of the host's that go, and some that stay."""
     w = World(tmp, pool, name)
     os.makedirs(w.host + "/old/inner")
-    for path in ("old/f", "old/inner/g"):
+    for path in ("old/f", "old/inner/g", "kept/changed", "kept/gone", "kept/below/f", "shut/old/f", "shut/f"):
         w.write(path, where=w.host)
     for path in [w.host] + [os.path.join(at, x) for at, ds, fs in os.walk(w.host) for x in ds + fs]:
         os.lchown(path, 1000, 1000)
-    for path, mode in (("old/inner", 0o500), ("old", 0o555)):
+    for path, mode in (("old/inner", 0o500), ("old", 0o555), ("shut/old", 0o555), ("shut", 0o400)):
         os.chmod(f"{w.host}/{path}", mode)
     w.since = w.later()
     w.again()
-    w.write("mod/pkg/f")
+    for path in ("mod/pkg/f", "kept/new", "kept/changed", "kept/below/new", "kept/sub/f", "shut/f"):
+        w.write(path)
     os.makedirs(w.at + "/mod/pkg/none/empty")
+    os.unlink(w.at + "/kept/gone")
     shutil.rmtree(w.at + "/old")
-    for path, mode in (("mod/pkg/none/empty", 0o555), ("mod/pkg/none", 0), ("mod/pkg", 0o555)):
+    shutil.rmtree(w.at + "/shut/old")
+    for path, mode in (("mod/pkg/none/empty", 0o555), ("mod/pkg/none", 0), ("mod/pkg", 0o555),
+                       ("kept/sub", 0o555), ("kept/below", 0o500), ("kept", 0), ("shut", 0o555)):
         os.chmod(f"{w.at}/{path}", mode)
     return w
 
@@ -1019,6 +1023,12 @@ def test_directories_that_their_owner_may_not_write(tmp):
                "mod/pkg/none/empty": (1000, 1000, 0o555)})
         equal(os.path.exists(w.host + "/old"), False)
         equal(open(w.host + "/mod/pkg/f").read(), "changed\n")
+        equal({path: owner(f"{w.host}/{path}") for path in ("kept", "kept/below", "kept/sub", "shut")},
+              {"kept": (1000, 1000, 0), "kept/below": (1000, 1000, 0o500), "kept/sub": (1000, 1000, 0o555), "shut": (1000, 1000, 0o555)})
+        equal(sorted(os.listdir(w.host + "/kept")), ["below", "changed", "new", "sub"])
+        equal(os.listdir(w.host + "/shut"), ["f"])
+        for path in ("kept/new", "kept/changed", "kept/below/new", "kept/sub/f", "shut/f"):
+            equal(open(f"{w.host}/{path}").read(), "changed\n", path)
 
 
 @require("root", "btrfs", "loop")
