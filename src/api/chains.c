@@ -6,7 +6,7 @@
  * as they are, and forks of one lineage share what was flattened. In the background from then on; before a sandbox starts or is sealed, if CHAIN_MOST are reached.
  *
  * Order: the flat layer is made, then synced, then it takes the place of its layers in every snapshot and every sandbox at rest, as one transaction; then what
- * nothing refers to goes. A running sandbox keeps the layers that it has mounted until it starts again. A run with a layer that is not what was verified stays as it is.
+ * nothing refers to goes. A running sandbox keeps the layers that it has mounted until it starts again. A run with a layer that is not what was verified stays as it is, and those above it are taken.
  */
 #include "api/keeper_pool.h"
 #include "api/snapshot_parts.h"
@@ -23,25 +23,34 @@ static bool is_flat(const json_t *layer)
 	return str_starts(json_string_value(layer), FLAT);
 }
 
-static size_t count_plain(const json_t *layers)
+/* Of the topmost @n. */
+static size_t count_plain(const json_t *layers, size_t n)
 {
-	const json_t *l;
-	size_t i, n = 0;
+	size_t plain = 0;
 
-	json_array_foreach ((json_t *)(uintptr_t)layers, i, l)
-		n += !is_flat(l);
-	return n;
+	for (size_t i = 0; i < n; i++)
+		plain += !is_flat(json_array_get(layers, i));
+	return plain;
 }
 
-/* The lowest run of plain layers of full length: its place from the top, or -1. */
-static ssize_t find_run(const json_t *layers)
+/* A run that was found damaged, by its topmost layer: until the server starts again nobody tries it once more. */
+static bool is_damaged(const struct server *srv, const json_t *layers, size_t at)
+{
+	const char *top = json_string_value(json_array_get(layers, at));
+
+	return json_object_get(srv->damaged_runs, top) != NULL;
+}
+
+/* The lowest run of plain layers of full length that is not known to be damaged: its place from the top, or -1. */
+static ssize_t find_run(const struct server *srv, const json_t *layers)
 {
 	size_t length = 0;
 
 	for (size_t i = json_array_size(layers); i-- > 0;) {
 		length = is_flat(json_array_get(layers, i)) ? 0 : length + 1;
-		if (length == CHAIN_RUN)
+		if (length == CHAIN_RUN && !is_damaged(srv, layers, i))
 			return (ssize_t)i;
+		length = length == CHAIN_RUN ? 0 : length;
 	}
 	return -1;
 }
@@ -171,11 +180,11 @@ static int make_flat(struct server *srv, json_t *run, const char *flat, struct e
 				NULL, NULL, err);
 }
 
-/* Flatten one run of @layers. Return: 1 when there was one, 0, or an error. Context: waits. */
+/* Flatten one run of @layers; one that is damaged (ERR_CORRUPT) is passed over from then on. Return: 1 when there was one, 0, or an error. Context: waits. */
 static int flatten_one(
 	struct server *srv, const struct sandbox *mine, const json_t *layers, struct err *err)
 {
-	ssize_t at = find_run(layers);
+	ssize_t at = find_run(srv, layers);
 	struct id id = id_new();
 	json_t *run, *flat;
 	bool made;
@@ -188,6 +197,9 @@ static int flatten_one(
 	flat = json_pack("[s]", id.s);
 	index_making(srv, MAKING_LAYER, id.s);
 	rc = make_flat(srv, run, id.s, err);
+	if (rc < 0 && err->code == ERR_CORRUPT)
+		(void)json_object_set_new(
+			srv->damaged_runs, json_string_value(json_array_get(run, 0)), json_true());
 	made = rc == 0;
 	if (made)
 		rc = replace(srv, mine, run, flat, err);
@@ -205,29 +217,24 @@ int chain_shorten(struct sandbox *sb, struct err *err)
 {
 	int rc = 1;
 
-	while (rc > 0 && json_array_size(json_object_get(sb->doc, "layers")) >= CHAIN_MOST)
+	while (rc > 0 && json_array_size(json_object_get(sb->doc, "layers")) >= CHAIN_MOST) {
 		rc = flatten_one(sb->srv, sb, json_object_get(sb->doc, "layers"), err);
+		if (rc < 0 && err->code == ERR_CORRUPT) {
+			log_warn("store", "layers of sandbox '%s' stay as they are: %s", sb->name,
+				err->msg);
+			rc = 1;
+		}
+	}
 	if (rc < 0)
 		err_context(err, "shorten the chain of layers of sandbox '%s'", sb->name);
 	return rc < 0 ? rc : 0;
 }
 
-/* A run that was found damaged, by its topmost layer: until the server starts again nobody tries it once more. */
-static bool is_damaged(const struct server *srv, const json_t *layers, ssize_t at)
-{
-	const char *top = json_string_value(json_array_get(layers, (size_t)at));
-
-	return json_object_get(srv->damaged_runs, top) != NULL;
-}
-
 static bool is_long(const struct server *srv, const json_t *layers)
 {
-	ssize_t at;
+	ssize_t at = find_run(srv, layers);
 
-	if (json_array_size(layers) < 2 * CHAIN_RUN || count_plain(layers) < 2 * CHAIN_RUN)
-		return false;
-	at = find_run(layers);
-	return at >= 0 && !is_damaged(srv, layers, at);
+	return at >= 0 && count_plain(layers, (size_t)at) >= CHAIN_RUN;
 }
 
 /* One whose list of layers is long enough for the background, or NULL. Borrowed. */
@@ -242,14 +249,12 @@ static struct snapshot *long_chain(struct server *srv)
 	return NULL;
 }
 
-/* A layer of the run in @layers is not what was verified. The snapshot @id, which was to have a shorter chain, is told to be what it is, as its check would; others with the same run have theirs. */
-static void tell_damage(struct server *srv, const json_t *layers, const char *id)
+/* A layer is not what was verified. The snapshot @id, which was to have a shorter chain, is told to be what it is, as its check would; others with the same run have theirs. */
+static void tell_damage(struct server *srv, const char *id)
 {
-	const char *top = json_string_value(json_array_get(layers, (size_t)find_run(layers)));
 	struct snapshot *s = snapshot_find(srv, id, NULL);
 	struct err err;
 
-	(void)json_object_set_new(srv->damaged_runs, top, json_true());
 	if (s == NULL)
 		return;
 	snapshot_hold(s);
@@ -265,7 +270,7 @@ static int flatten_chain(struct server *srv, const struct snapshot *s, struct er
 	int rc = flatten_one(srv, NULL, layers, err);
 
 	if (rc < 0 && err->code == ERR_CORRUPT) {
-		tell_damage(srv, layers, id);
+		tell_damage(srv, id);
 		rc = 1;
 	}
 	json_decref(layers);

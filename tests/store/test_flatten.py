@@ -195,6 +195,29 @@ def test_a_chain_with_damage_stays_long_and_is_told(tmp):
 
 
 @require("root")
+def test_damage_far_down_keeps_nothing_above_it(tmp):
+    """300 layers, the lowest of them damaged: the sandbox starts and is sealed, with its other layers flattened."""
+    instance = cay.Instance(tmp)
+    try:
+        os.makedirs(os.path.join(instance.state, "pool/layers"))
+        instance.start(CAY_FAULT="chain.replace.before=error")  # once: nothing is flattened in the background from then on
+        instance.post("/v1/sandboxes", {"name": "chain"})
+        instance.post("/v1/sandboxes/chain/stop")
+        ids = chain.grow(instance, "chain", 0, 130, 30)
+        cay.wait_until(lambda: "flatten layers" in leaks.read(instance.log), 60, "the commit failed")
+        equal(instance.post(f"/v1/snapshots/{ids[0]}/verify")["state"], "verified")
+        [first] = instance.get(f"/v1/snapshots/{ids[0]}")["layers"]
+        damage(os.path.join(instance.state, "pool/layers", first, "0/var/tmp/last"))
+        ids += chain.grow(instance, "chain", 130, 303, 30)
+        equal(chain.longest(instance) <= 300, True)
+        equal(instance.get(f"/v1/snapshots/{ids[302]}")["layers"][-1], first)
+        instance.post("/v1/sandboxes/chain/start")
+        equal(instance.ok("chain", "cat /var/tmp/last"), "300\n")
+    finally:
+        instance.close()
+
+
+@require("root")
 def test_a_long_chain_is_flattened_in_the_background(fresh):
     with fresh.sandbox() as box:
         fresh.post(f"/v1/sandboxes/{box}/stop")
