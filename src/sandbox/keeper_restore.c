@@ -140,12 +140,17 @@ static json_t *adopt(struct keeper *k, struct carried *c, const struct forked *f
 	return list;
 }
 
+/* Only behind it a program runs: the filters of those that were held are put back here. */
 static int go(struct keeper *k, struct err *err)
 {
 	cleanup_fd int parent = TAKE_FD(k->fork_parent);
+	int rc;
 
-	return forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, k },
+	k->restoring = true;
+	rc = forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, k },
 		&k->told.listeners[LISTENER_FORKED], &k->loading, err);
+	k->restoring = false;
+	return rc;
 }
 
 int keeper_read_state(

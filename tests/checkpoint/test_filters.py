@@ -571,3 +571,32 @@ def test_a_manual_page_rootless(tmp):
         assert int(said.pop().split()[1]) > 200000
         for one in (again, fork):
             instance.remove(one)
+
+
+INHERITED = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+memory = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0x7fff0000))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+for _ in range(8):
+    assert libc.prctl(22, 2, struct.pack("=H6xQ", 1, ctypes.addressof(memory)), 0, 0) == 0
+hold, ends = os.pipe()
+for _ in range(130):
+    if os.fork() == 0:
+        os.close(ends)
+        os.read(hold, 1)
+        os._exit(0)
+print("ready", flush=True)
+for line in sys.stdin:
+    print("here", flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_more_inherited_than_may_be_installed_come_back(tmp):
+    """Processes inherit filters without being asked; a resume, which puts them back one by one, is not asked either."""
+    with learning(tmp, False) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/inherited.py", INHERITED)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/inherited.py")
+        there_and_back(instance, box)
+        equal(ask(instance, box, run, "?"), "here\n")
