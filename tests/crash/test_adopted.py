@@ -89,8 +89,8 @@ def test_nobody_outside_is_told_who_has_the_number_of_a_command_that_had_ended(t
             with open(go, "w", encoding="utf-8") as f:
                 f.write("go\n")
             cay.wait_until(lambda: leaks.read(f"/proc/{stranger}/cmdline").startswith("sleep"), 30, "it has run a program")
-            instance.ok("box", "true")  # may be by who was made before the server began, of whom less is told
-            instance.ok("box", "/bin/echo")
+            for _ in range(4):  # the first may be by who was made before the server began, of whom less is told
+                instance.ok("box", "/bin/echo")
             instance.wait_event("process.exec", "box", lambda event: event["data"]["argv"] == ["/bin/echo"])
             programs = [e["data"]["argv"] for e in instance.events("box") if e["type"] == "process.exec"]
             equal([argv for argv in programs if argv == ["/bin/true"]], [])
