@@ -319,8 +319,8 @@ static void watch_all(struct keeper *k, struct watch *w)
 	watch_add(w, k->capture.released ? k->capture.dumper : -1, POLLIN);
 	watch_add(w, k->instant, POLLIN);
 	watch_add(w, k->fork_sock, POLLIN);
-	watch_add(w, keeper_told_listener(k, LISTENER_STARTED), POLLIN);
-	watch_add(w, keeper_told_listener(k, LISTENER_FORKED), POLLIN);
+	watch_add(w, k->told.listeners[LISTENER_STARTED], POLLIN);
+	watch_add(w, k->told.listeners[LISTENER_FORKED], POLLIN);
 	for (size_t i = 0; i < KEEPER_ASKERS; i++)
 		watch_add(w, k->askers[i].pid != 0 ? k->askers[i].sock : -1, POLLIN);
 	list_for_each (&k->conns, pos, next) {

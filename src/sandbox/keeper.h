@@ -423,9 +423,6 @@ uint64_t keeper_gateway_next_ns(const struct keeper *k);
 
 /* --- keeper_told.c --- */
 
-/** keeper_told_listener() - what to wait for of @which; -1: nothing, now. Look again at keeper_told_next_ns(). */
-int keeper_told_listener(const struct keeper *k, enum keeper_listener which);
-
 /** keeper_read_told() - a system call that is told waits for its answer at @listener, of @k->told or about to be; closed when nobody is left who could make one. */
 void keeper_read_told(struct keeper *k, int *listener);
 

@@ -3,8 +3,8 @@
  * sandbox/keeper_told.c - system calls that a filter refuses and of which the kernel tells us (filter_told(), seccomp_unotify(2)): sockets that go past everything that is
  * decided of connections. The first of a kind is an event at once; the same again within a second is counted and told at the second's end.
  *
- * Whoever calls waits in the kernel until it is answered: one in a round of the loop, and in each second for a share of our time at most, because what a sandbox does may not cost
- * more than its own limits say. It always hears no.
+ * Whoever calls waits in the kernel until it is answered: one in a round of the loop. It always hears no; when that has cost its share of our time in a second, without being looked up,
+ * because what a sandbox does may not cost more than its own limits say. It is not left waiting: others, whose calls go on (keeper_ration.c), would wait behind it.
  */
 #include "base/str.h"
 #include "codec/proctext.h"
@@ -148,8 +148,6 @@ uint64_t keeper_told_next_ns(const struct keeper *k)
 	const struct keeper_told *t = &k->told;
 	uint64_t first = t->untold > 0 ? t->untold_until_ns : UINT64_MAX;
 
-	if (has_spent_its_share(t) && t->second_ns + NS_PER_S < first)
-		first = t->second_ns + NS_PER_S;
 	for (size_t i = 0; i < KEEPER_TOLD_KINDS && t->n_kinds > 0; i++) {
 		const struct told_kind *kind = &t->kinds[i];
 
@@ -186,7 +184,7 @@ static void take(struct keeper *k, int listener, const struct seccomp_notif *not
 {
 	const struct seccomp_notif_resp answer = { .id = notice->id,
 		.error = -filter_told_error() };
-	cleanup_fd int proc = open_process(notice->pid);
+	cleanup_fd int proc = has_spent_its_share(&k->told) ? -1 : open_process(notice->pid);
 	const char *exec = proc >= 0 ? exec_of(k, proc) : "",
 		   *protocol = protocol_of(&notice->data);
 	struct told_kind *kind = find_kind(&k->told, exec, protocol);
@@ -213,11 +211,6 @@ static void take(struct keeper *k, int listener, const struct seccomp_notif *not
 		k->told.n_kinds++;
 		tell(k, kind, 1);
 	}
-}
-
-int keeper_told_listener(const struct keeper *k, enum keeper_listener which)
-{
-	return has_spent_its_share(&k->told) ? -1 : k->told.listeners[which];
 }
 
 void keeper_read_told(struct keeper *k, int *listener)
