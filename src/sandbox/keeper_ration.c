@@ -23,7 +23,8 @@
 #define TEXT_MAX      (256 << 10)
 #define STAT_MAX      4096
 #define RMEM_MAX      "/proc/sys/net/core/rmem_max"
-#define QUEUE_DEFAULT 212992 /* what the kernel gave until it gave more */
+#define QUEUE_DEFAULT 212992          /* what the kernel gave until it gave more */
+#define LOOK_REST_NS  (NS_PER_S / 10) /* between two looks at all threads, if there is no room */
 #define SOURCES_MAX \
 	64 /* of one call that sets all of a group's: net.ipv6.mld_max_msf, net.ipv4.igmp_max_msf is less */
 
@@ -149,10 +150,14 @@ static bool is_alone(int32_t thread, int32_t *process)
 	return proc_number(buf_cstr(&text), "Threads", 10, 0) == 1;
 }
 
-/* The most filters that a thread of @process has. */
-static uint64_t longest_chain(int32_t process)
+/* Filters of the threads of a process beside ours. */
+struct chains {
+	uint64_t longest, sum;
+};
+
+static struct chains read_chains(int32_t process, uint64_t ours)
 {
-	uint64_t most_filters = 0;
+	struct chains chains = { 0 };
 	const struct dirent *e;
 	char path[48];
 	DIR *dir;
@@ -167,11 +172,13 @@ static uint64_t longest_chain(int32_t process)
 			read_process((int32_t)tid, "status", &text) < 0)
 			continue;
 		n = proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
-		most_filters = n > most_filters ? n : most_filters;
+		n = n > ours ? n - ours : 0;
+		chains.longest = n > chains.longest ? n : chains.longest;
+		chains.sum += n;
 	}
 	if (dir != NULL)
 		(void)closedir(dir);
-	return most_filters;
+	return chains;
 }
 
 /* --- what there is --- */
@@ -197,7 +204,7 @@ static uint64_t count_groups(void *ctx)
 
 /*
  * Filters of programs. What is living is held by some thread, and nothing shows which threads have the same one. But what a process has inherited, or has installed with one thread or
- * for all of its threads, each of its threads has: of each process the longest chain counts. What was installed for one of several threads (apart) counts beside.
+ * for all of its threads, each of its threads has: of each process the longest chain counts. What was installed for one of several threads (apart) counts beside, but no more than its threads have in all: such a one ends with its thread.
  */
 
 static void forget_ended(struct keeper_apart *a)
@@ -210,36 +217,58 @@ static void forget_ended(struct keeper_apart *a)
 	}
 }
 
-struct chains {
-	uint32_t ours; /* of each */
+static struct keeper_apart_of *find_apart(struct keeper *k, int32_t process)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(k->apart.all); i++) {
+		struct keeper_apart_of *one = &k->apart.all[i];
+
+		if (one->n > 0 && one->process == process)
+			return one;
+	}
+	return NULL;
+}
+
+/* Return: those of @process. Who was let go on may not have installed its own yet: that much is not taken for ended. */
+static uint64_t count_process(struct keeper *k, int32_t process)
+{
+	const struct chains chains = read_chains(process, k->box.filters);
+	struct keeper_apart_of *apart = find_apart(k, process);
+	uint64_t others = chains.sum - chains.longest, left;
+
+	if (apart == NULL)
+		return chains.longest;
+	left = others + k->rations[RATION_PROGRAMS].granted;
+	apart->n = apart->n < left ? apart->n : (uint32_t)left;
+	return chains.longest + (apart->n < others ? apart->n : others);
+}
+
+struct programs {
+	struct keeper *k;
 	uint64_t sum;
 };
 
-static int add_chains(void *ctx, attr_unused const char *name, const int32_t *pids, size_t n)
+/* Return: 1 = no room is left whatever the others have. */
+static int add_programs(void *ctx, attr_unused const char *name, const int32_t *pids, size_t n)
 {
-	struct chains *c = ctx;
+	struct programs *p = ctx;
 
-	for (size_t i = 0; i < n; i++) {
-		uint64_t longest = longest_chain(pids[i]);
-
-		c->sum += longest > c->ours ? longest - c->ours : 0;
-	}
-	return 0;
+	for (size_t i = 0; i < n && p->sum < RATION_PROGRAMS_MAX; i++)
+		p->sum += count_process(p->k, pids[i]);
+	return p->sum >= RATION_PROGRAMS_MAX;
 }
 
 static uint64_t count_programs(void *ctx)
 {
 	struct keeper *k = ctx;
-	struct chains c = { .ours = k->box.filters };
-	int rc = cgroup_each_leaf(&k->box.cgroup, add_chains, &c);
+	struct programs p = { .k = k };
+	int rc;
 
+	forget_ended(&k->apart);
+	rc = cgroup_each_leaf(&k->box.cgroup, add_programs, &p);
 	/* without control groups nothing is bounded */
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : UINT64_MAX;
-	forget_ended(&k->apart);
-	for (size_t i = 0; i < ARRAY_SIZE(k->apart.all); i++)
-		c.sum += k->apart.all[i].n;
-	return c.sum;
+	return p.sum;
 }
 
 /* Return: is there room to remember it? */
@@ -277,6 +306,15 @@ static bool on_its_way(attr_unused void *ctx, int32_t thread)
 	       (stat.state == 'R' || stat.state == 'D');
 }
 
+/* Without a program none is installed: a library tries so which flags there are. */
+static bool is_asked(const struct keeper *k, const struct seccomp_data *call, enum ration_kind kind)
+{
+	const bool nothing = (kind == RATION_PROGRAMS && call->args[2] == 0) ||
+			     (kind == RATION_FILTERS && call->args[3] == 0);
+
+	return !k->restoring && !nothing && !ablated("rations");
+}
+
 /* --- how much there may be --- */
 
 static uint64_t most(const struct keeper *k, enum ration_kind kind)
@@ -301,12 +339,16 @@ static bool is_granted(
 		[RATION_PING] = count_ping,
 		[RATION_GROUPS] = count_groups,
 		[RATION_PROGRAMS] = count_programs };
-	const struct ration_view view = { counts[kind], on_its_way, k };
+	const struct ration_view view = { .count = counts[kind],
+		.on_its_way = on_its_way,
+		.ctx = k,
+		.now_ns = clock_now_ns(),
+		.rest_ns = kind == RATION_PROGRAMS ? LOOK_REST_NS : 0 };
 
 	/* what is restored was there before */
 	if (k->restoring)
 		ration_add(&k->rations[kind], n);
-	if (k->restoring || ablated("rations"))
+	if (!is_asked(k, &notice->data, kind))
 		return true;
 	return ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view) &&
 	       (kind != RATION_PROGRAMS || note_apart(k, notice));
@@ -329,6 +371,9 @@ bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *n
 		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	else
 		answer.error = kind == RATION_PROGRAMS ? -ENOMEM : -ENOBUFS;
-	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	/* who was killed, or is in a handler and asks again, has not made it */
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && granted &&
+		kind == RATION_FILTERS && is_asked(k, &notice->data, kind))
+		ration_give_back(&k->rations[kind], n);
 	return true;
 }

@@ -45,19 +45,36 @@ static bool take_for_ever(struct ration *r, uint32_t n, uint64_t max)
 	return true;
 }
 
+/* Return: is there room for @n? */
+static bool make_room(struct ration *r, uint32_t n, uint64_t max, const struct ration_view *view)
+{
+	if (fits(r, n, max))
+		return true;
+	if (view->now_ns < r->full_until_ns)
+		return false;
+	look(r, view);
+	if (fits(r, n, max))
+		return true;
+	r->full_until_ns = view->now_ns + view->rest_ns;
+	return false;
+}
+
 bool ration_take(
 	struct ration *r, int32_t thread, uint32_t n, uint64_t max, const struct ration_view *view)
 {
 	if (view->count == NULL)
 		return take_for_ever(r, n, max);
 	has_done(r, thread);
-	if (!fits(r, n, max))
-		look(r, view);
-	if (!fits(r, n, max))
+	if (!make_room(r, n, max, view))
 		return false;
 	r->grants[r->n_grants++] = (struct ration_grant){ thread, n };
 	r->granted += n;
 	return true;
+}
+
+void ration_give_back(struct ration *r, uint32_t n)
+{
+	r->counted -= n;
 }
 
 void ration_add(struct ration *r, uint32_t n)

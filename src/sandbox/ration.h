@@ -34,6 +34,7 @@ struct ration {
 	uint64_t
 		counted; /* there were when it was looked last, and what has come without being asked for */
 	uint64_t granted; /* since, and before by those who may still have been on their way */
+	uint64_t full_until_ns; /* no look before it: one has just found no room */
 	uint32_t n_grants;
 	struct ration_grant {
 		int32_t thread; /* 0 = it has done it for certain */
@@ -48,6 +49,8 @@ struct ration_view {
 	/* may @thread be within a system call that it does not sleep in, or about to make it? */
 	bool (*on_its_way)(void *ctx, int32_t thread);
 	void *ctx;
+	uint64_t now_ns,
+		rest_ns; /* how long behind a look that found no room all are refused without one; 0 = each has its own */
 };
 
 /**
@@ -56,6 +59,9 @@ struct ration_view {
  */
 bool ration_take(struct ration *r, int32_t thread, uint32_t n, uint64_t max,
 	const struct ration_view *view) attr_must_use;
+
+/** ration_give_back() - @n that were granted have not been made: of what nothing tells the end of (@count of struct ration_view is NULL), else the next look sees it. */
+void ration_give_back(struct ration *r, uint32_t n);
 
 /** ration_add() - @n have come that nobody was asked for. */
 void ration_add(struct ration *r, uint32_t n);

@@ -600,3 +600,41 @@ def test_more_inherited_than_may_be_installed_come_back(tmp):
         run = start(instance, box, "/usr/bin/python3", "/tmp/inherited.py")
         there_and_back(instance, box)
         equal(ask(instance, box, run, "?"), "here\n")
+
+
+ENDED = """
+import ctypes, struct, threading
+libc = ctypes.CDLL(None, use_errno=True)
+SECCOMP = 317
+memory = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0x7fff0000))
+program = struct.pack("=H6xQ", 1, ctypes.addressof(memory))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+failed = []
+
+def confine(argument):
+    if libc.syscall(SECCOMP, 1, 0, argument, 0) != 0:
+        failed.append(ctypes.get_errno())
+
+def each(times, argument):
+    for _ in range(times):
+        thread = threading.Thread(target=confine, args=(argument,))
+        thread.start()
+        thread.join()
+
+each(1100, program)
+print(failed)
+failed.clear()
+each(1100, None)
+print(len(failed), set(failed))
+failed.clear()
+each(1, program)
+print(failed)
+"""
+
+
+@require(*NEEDS)
+def test_what_has_ended_with_its_thread_does_not_count(instance):
+    """Nor does a call without a program, by which libraries try what the kernel can do."""
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/ended.py", ENDED)
+        equal(instance.cay("exec", box, "--", "python3", "/tmp/ended.py", timeout=100).stdout, "[]\n1100 {14}\n[]\n")

@@ -102,6 +102,37 @@ TEST(where_nothing_tells_of_ends_it_is_for_ever)
 	check(!ration_take(&r, 1, 1, 10, &view));
 }
 
+TEST(what_was_not_made_is_given_back)
+{
+	const struct ration_view view = { 0 };
+	struct ration r = { 0 };
+
+	for (int i = 0; i < 20; i++) {
+		check(ration_take(&r, 1, 10, 10, &view));
+		check(!ration_take(&r, 1, 1, 10, &view));
+		ration_give_back(&r, 10);
+	}
+}
+
+TEST(where_a_look_has_found_no_room_there_is_none_for_a_while)
+{
+	struct world w = { .there = 10 };
+	struct ration_view view = view_of(&w);
+	struct ration r = { 0 };
+
+	view.now_ns = 1000;
+	view.rest_ns = 100;
+	check(!ration_take(&r, 1, 1, 10, &view));
+	w.there = 0;
+	view.now_ns = 1099;
+	for (int i = 0; i < 10; i++)
+		check(!ration_take(&r, 1, 1, 10, &view));
+	check_int(w.looks, 1);
+	view.now_ns = 1100;
+	check(ration_take(&r, 1, 10, 10, &view));
+	check_int(w.looks, 2);
+}
+
 TEST(more_than_can_be_remembered_is_looked_for)
 {
 	struct world w = { .busy = -1 };
