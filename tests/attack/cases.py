@@ -163,7 +163,7 @@ PROGRAMS_MAX = 1024  # sandbox/ration.h
 
 def programs_bounded(session, sandbox, result, status):
     """System call filters of programs, of each thread another one."""
-    own = 2  # ours
+    own = 2 + int(posture.status("self").get("Seccomp_filters", 0))  # ours, above those that all of this was started below
     n = sum(int(posture.status(f"{p}/task/{t}").get("Seccomp_filters", own)) - own
             for p in session.processes(sandbox) for t in os.listdir(f"/proc/{p}/task"))
     return [f"{n} filters of system calls, the limit is {PROGRAMS_MAX}"] if n > PROGRAMS_MAX else []
