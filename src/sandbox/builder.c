@@ -39,8 +39,8 @@
 
 #define PING_GROUP_MAX 0x7fffffffU /* the kernel takes none above */
 
-/* bytes of options of one socket: room for the descriptors of several messages at once, a kibibyte each at most */
-#define OPTIONS_MAX "8192"
+/* bytes of options of one socket: what kernels before 6.8 gave, which programs are known to live with */
+#define OPTIONS_MAX "20480"
 
 struct builder {
 	const struct builder_options *o;
@@ -291,7 +291,7 @@ static int set_network(const struct builder *b, struct err *err)
 		return err_raise_sys(err, rc, "open low ports to the sandbox");
 	(void)!file_write_at(b->proc, "sys/net/ipv4/tcp_fastopen", "0");
 	(void)!file_write_at(b->proc, "sys/net/mptcp/enabled", "0");
-	/* each socket's options are charged to nobody; a kernel before 6.8 has one bound for all, of 20,480 */
+	/* each socket's options are charged to nobody; a kernel before 6.8 has this for all alike */
 	if (!ablated("rations"))
 		(void)!file_write_at(b->proc, "sys/net/core/optmem_max", OPTIONS_MAX);
 	allow_echo(b);
