@@ -185,6 +185,7 @@ struct keeper {
 	struct keeper_asker askers[KEEPER_ASKERS];
 	struct keeper_confined confined;
 	struct ration rations[RATIONS];
+	bool ration_told[RATIONS]; /* that there are no more */
 	struct keeper_apart apart;
 	bool restoring; /* processes are being made again: what they ask for they had before */
 	char id[ID_LEN + 1];

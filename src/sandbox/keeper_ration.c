@@ -354,6 +354,23 @@ static bool is_granted(
 	       (kind != RATION_PROGRAMS || note_apart(k, notice));
 }
 
+/* Once for each kind: who goes on asking says nothing new. */
+static void tell_full(struct keeper *k, enum ration_kind kind)
+{
+	static const char *const names[RATIONS] = { [RATION_NETLINK] = "netlink_sockets",
+		[RATION_PING] = "ping_sockets",
+		[RATION_GROUPS] = "multicast_groups",
+		[RATION_PROGRAMS] = "program_filters",
+		[RATION_FILTERS] = "socket_filters" };
+
+	if (!k->ration_told[kind])
+		keeper_event(k, "limit.hit", NULL,
+			json_pack("{s:s, s:{s:s, s:I}}", "limit", names[kind], "detail", "reason",
+				"the kernel charges them to nobody", "most",
+				(json_int_t)most(k, kind)));
+	k->ration_told[kind] = true;
+}
+
 bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *notice)
 {
 	struct seccomp_notif_resp answer = { .id = notice->id };
@@ -367,6 +384,8 @@ bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *n
 	/* it is to be learned, too */
 	if (granted && kind == RATION_PROGRAMS && filter_learns(k->config.rootless))
 		return false;
+	if (!granted)
+		tell_full(k, kind);
 	if (granted)
 		answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	else

@@ -28,3 +28,13 @@ def test_a_long_filter_before_a_socket(instance):
     """As long as kernels before 6.8 take it, without being told otherwise."""
     with instance.sandbox() as box:
         equal(instance.cay("exec", box, "--", "python3", "-c", ATTACH, "1000", "1").stdout, "all\n")
+
+
+def test_the_first_refusal_is_told(instance):
+    """Of each kind one event, with how many there may be."""
+    with instance.sandbox() as box:
+        for n in (256, 0):
+            equal(instance.cay("exec", box, "--", "python3", "-c", ATTACH, "1", "300").stdout, f"{n} 105\n")
+        hit = instance.wait_event("limit.hit", box)["data"]
+        equal((hit["limit"], hit["detail"]["most"]), ("socket_filters", 256))
+        equal(sum(e["type"] == "limit.hit" for e in instance.events(box)), 1)
