@@ -201,11 +201,11 @@ def test_who_is_killed_while_it_waits(instance):
 
 
 def test_nobody_is_left_who_could_be_told_of(instance):
-    """The keeper does not look for ever at a listener that nobody has a call for."""
+    """The keeper does not look for ever at a listener that nobody has a call for: it closes it, or has ended with the sandbox that nobody can start anything in."""
     def listeners(keeper):
         found = []
-        for fd in os.listdir(f"/proc/{keeper}/fd"):
-            with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):
+            for fd in os.listdir(f"/proc/{keeper}/fd"):
                 found += [fd] if "seccomp notify" in os.readlink(f"/proc/{keeper}/fd/{fd}") else []
         return found
 
