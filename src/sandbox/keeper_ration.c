@@ -28,6 +28,13 @@
 #define SOURCES_MAX \
 	64 /* of one call that sets all of a group's: net.ipv6.mld_max_msf, net.ipv4.igmp_max_msf is less */
 
+/* Of the options of both levels: those that name no source. */
+static bool is_of_groups(uint32_t option)
+{
+	return option == IP_ADD_MEMBERSHIP || option == IPV6_JOIN_GROUP ||
+	       option == MCAST_JOIN_GROUP;
+}
+
 /*
  * As the lines of `ration` say it: a call that is refused must not be taken for one of these, which goes on.
  * Return: how much of @kind it wants; 0: it is not rationed.
@@ -54,10 +61,10 @@ static uint32_t wants(const struct seccomp_data *call, enum ration_kind *kind)
 	}
 	if (call->nr != SYS_setsockopt)
 		return 0;
-	*kind = a1 == SOL_SOCKET ? RATION_FILTERS : RATION_GROUPS;
-	if (a1 != SOL_SOCKET && (a2 == MCAST_MSFILTER || a2 == IP_MSFILTER))
-		return SOURCES_MAX;
-	return 1;
+	*kind = a1 == SOL_SOCKET   ? RATION_FILTERS
+		: is_of_groups(a2) ? RATION_GROUPS
+				   : RATION_SOURCES;
+	return a1 != SOL_SOCKET && (a2 == MCAST_MSFILTER || a2 == IP_MSFILTER) ? SOURCES_MAX : 1;
 }
 
 /* --- sockets --- */
@@ -186,7 +193,7 @@ static struct chains read_chains(int32_t process, uint64_t ours)
 /* One on each line, beside a few that say something else. */
 static uint64_t count_groups(void *ctx)
 {
-	static const char *const names[] = { "igmp", "igmp6", "mcfilter", "mcfilter6" };
+	static const char *const names[] = { "igmp", "igmp6" };
 	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
 	uint64_t n = 0;
 
@@ -323,6 +330,8 @@ static uint64_t most(const struct keeper *k, enum ration_kind kind)
 
 	if (kind == RATION_GROUPS)
 		return RATION_GROUPS_MAX;
+	if (kind == RATION_SOURCES)
+		return RATION_SOURCES_MAX;
 	if (kind == RATION_FILTERS)
 		return RATION_FILTERS_MAX;
 	if (kind == RATION_PROGRAMS)
@@ -360,6 +369,7 @@ static void tell_full(struct keeper *k, enum ration_kind kind)
 	static const char *const names[RATIONS] = { [RATION_NETLINK] = "netlink_sockets",
 		[RATION_PING] = "ping_sockets",
 		[RATION_GROUPS] = "multicast_groups",
+		[RATION_SOURCES] = "multicast_sources",
 		[RATION_PROGRAMS] = "program_filters",
 		[RATION_FILTERS] = "socket_filters" };
 
@@ -392,7 +402,8 @@ bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *n
 		answer.error = kind == RATION_PROGRAMS ? -ENOMEM : -ENOBUFS;
 	/* who was killed, or is in a handler and asks again, has not made it */
 	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && granted &&
-		kind == RATION_FILTERS && is_asked(k, &notice->data, kind))
+		(kind == RATION_FILTERS || kind == RATION_SOURCES) &&
+		is_asked(k, &notice->data, kind))
 		ration_give_back(&k->rations[kind], n);
 	return true;
 }

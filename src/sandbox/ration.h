@@ -12,9 +12,10 @@
 
 /** enum ration_kind - what is rationed. */
 enum ration_kind {
-	RATION_NETLINK,  /* sockets of netlink: what waits in them unread is charged to nobody */
-	RATION_PING,     /* those of echo requests: the same */
-	RATION_GROUPS,   /* groups of multicast and their sources, which a device keeps */
+	RATION_NETLINK, /* sockets of netlink: what waits in them unread is charged to nobody */
+	RATION_PING,    /* those of echo requests: the same */
+	RATION_GROUPS,  /* groups of multicast, which a device keeps */
+	RATION_SOURCES, /* their sources. Never fewer: the kernel's list of them is empty while its newest group has none */
 	RATION_PROGRAMS, /* system call filters of programs, compiled into one room of the machine */
 	RATION_FILTERS, /* packet filters that were put before sockets: compiled into the same. Never fewer: nothing tells of their end */
 	RATIONS
@@ -23,6 +24,7 @@ enum ration_kind {
 #define RATION_SOCKETS_MIN  8U
 #define RATION_SOCKETS_MAX  256U
 #define RATION_GROUPS_MAX   1024U
+#define RATION_SOURCES_MAX  1024U
 #define RATION_FILTERS_MAX  256U
 #define RATION_PROGRAMS_MAX 1024U
 

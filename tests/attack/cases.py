@@ -145,12 +145,13 @@ def unread_bounded(session, sandbox, result, status):
 
 
 GROUPS_MAX = 1024  # sandbox/ration.h
+SOURCES_MAX = 1024
 
 
 def groups_bounded(session, sandbox, result, status):
     """Groups of multicast and their sources, as the kernel lists them."""
     n = sum(len(net_of(sandbox, name)) for name in ("igmp", "igmp6", "mcfilter", "mcfilter6"))
-    return [f"{n} groups and sources of multicast"] if n > GROUPS_MAX + 64 else []
+    return [f"{n} groups and sources of multicast"] if n > GROUPS_MAX + SOURCES_MAX + 64 else []
 
 
 def labels_left(session, sandbox, result, status):
