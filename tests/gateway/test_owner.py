@@ -252,9 +252,11 @@ def exchanges_but_waiting(instance, box):
 
 
 def test_nobody_waits_for_a_keeper_that_stands_still(instance):
-    """Connections are served while it does, and told without a process; afterwards with one."""
+    """Connections are served while it does, and told without a process; afterwards with one. (Its name is looked up before: glibc makes a netlink socket for it, which is the keeper's to grant.)"""
     script = GET + r'''
-import threading
+import socket, threading
+found = socket.getaddrinfo("api.example", 80, type=socket.SOCK_STREAM)
+socket.getaddrinfo = lambda *args, **kwargs: found
 def some(n):
     for i in range(100):  # more than a wait for each would leave time for
         get(f"/{n}/{i}")
