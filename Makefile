@@ -31,6 +31,9 @@ test-vm: ## the core tests on a virtual machine: Linux 6.1, systemd, cgroup v2 (
 test-long: packages-test all sanitized ## the long tests too
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)-sanitize --long $(ARGS)
 
+test-package: packages-test all ## build and try it as a distribution packages it (LTO, NDEBUG, other directories)
+	@$(PYTHON) tests/run.py --build $(BUILD) --long --only install/test_package $(ARGS)
+
 # The unit tests and the corpora once more, with address and undefined-behaviour sanitizers (static programs cannot have them).
 sanitized: packages
 	@[ -e $(BUILD)-sanitize/build.ninja ] || $(MESON) setup $(BUILD)-sanitize --buildtype debug -Db_sanitize=address,undefined -Dc_args=-Wno-format-truncation >/dev/null
@@ -83,4 +86,4 @@ clean: ## remove the build directory
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-.PHONY: all packages packages-test test test-vm test-long quick lint demo attack bench bench-fork bench-gateway fuzz asan install clean help
+.PHONY: all packages packages-test test test-vm test-long test-package quick lint demo attack bench bench-fork bench-gateway fuzz asan install clean help

@@ -300,7 +300,9 @@ def chosen_files(options):
         files = [f for f in files if flag(f, "QUICK")]
     elif not options.long:
         files = [f for f in files if not flag(f, "LONG")]
-    if options.only:
+    if not options.only:
+        files = [f for f in files if not flag(f, "APART")]
+    else:
         # Some files make their cases from a table: a PART that could be one of theirs counts.
         files = [f for f in files if options.only in os.path.relpath(f, TESTS) or options.only.startswith(os.path.relpath(f, TESTS)[:-3])
                  or any(options.only in case for case in re.findall(r"^def (test_\w+)", leaks.read(f), re.M))]

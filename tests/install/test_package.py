@@ -9,6 +9,7 @@ from lib import cay
 from lib.case import contains, equal, require
 
 LONG = True
+APART = True
 TIMEOUT = 2400
 
 # dpkg-buildflags with `optimize=+lto`, and what some add

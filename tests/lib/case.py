@@ -3,7 +3,8 @@
 
 A test file holds functions named test_*; each is one case. A parameter named `instance` gets the file's running cayd, `fresh` gets a
 cayd of its own, `tmp` a directory of its own. At the top of the file may stand TIMEOUT (seconds for one case, default 120), LONG = True
-(only in make test-long), QUICK = True (also before a landing). `require("root")` above a function skips it with a reason where that is missing.
+(only in make test-long), APART = True (only when --only names it: the Makefile has a word for it), QUICK = True (also before a landing).
+`require("root")` above a function skips it with a reason where that is missing.
 """
 
 import ctypes
