@@ -5,7 +5,8 @@
 Every Python file runs in a process of its own below a supervisor, which is the subreaper of all it starts: what is left when the
 file has ended (process, mount, loop device, cgroup, file) is a failure of its own, reported and then removed by process id. A file
 that hangs is shown (processes, kernel stacks, log tails) and ended. REQUIRE=all turns skips into failures, REQUIRE=root,btrfs those.
---steady repeats what failed by itself: what then passes three times of three is named "unsteady" instead, a few of them at most.
+Files that say WAITS = True wait for deadlines most of their time: several run side by side, before the others. --steady repeats what
+failed by itself: what then passes three times of three is named "unsteady" instead, a few of them at most.
 The last line is "N passed, N failed, N skipped". No test at all is a failure.
 """
 
@@ -37,6 +38,7 @@ PROGRAM_SECONDS = patience(120)
 FILE_SECONDS, LONG_SECONDS = patience(900), patience(7200)
 # How often a failed case must pass by itself to count as unsteady, and how many cases may: more are no accident.
 REPEATS, UNSTEADY = 3, 5
+WAITING_AT_ONCE = 6
 # Programs that are built with sanitizers: left to itself undefined behaviour is told, and changes no status.
 UNDEFINED = "print_stacktrace=1:halt_on_error=1"
 say = threading.Lock()
@@ -287,11 +289,23 @@ def run_file(path, options, totals):
             totals.add("fail", name, time.monotonic() - start, "no case ran\n" + printed())
 
 
+def run_files(files, jobs, options, totals):
+    """Run @files, @jobs at a time. The machine's lists tell what a file left when it runs alone, and else what all of them did."""
+    several = jobs > 1 and options.exclusive
+    each = argparse.Namespace(**{**vars(options), "exclusive": False}) if several else options
+    before = leaks.listing() if several else set()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda f: run_file(f, each, totals), files))
+    left = sorted(leaks.listing() - before) if several else []
+    if left:
+        totals.add("fail", "(leaks of those that ran side by side)", detail="\n".join("file " + name for name in left))
+
+
 # ---- which -----------------------------------------------------------------------------------------------------------------------
 
 def flag(path, name):
     """Does the test file say NAME = True? Read as text: importing it may need what is missing here."""
-    return re.search(rf"^{name} = True$", leaks.read(path), re.M) is not None
+    return re.search(rf"^{name} = True\b", leaks.read(path), re.M) is not None
 
 
 def chosen_files(options):
@@ -301,12 +315,14 @@ def chosen_files(options):
     elif not options.long:
         files = [f for f in files if not flag(f, "LONG")]
     if not options.only:
-        files = [f for f in files if not flag(f, "APART")]
-    else:
-        # Some files make their cases from a table: a PART that could be one of theirs counts.
-        files = [f for f in files if options.only in os.path.relpath(f, TESTS) or options.only.startswith(os.path.relpath(f, TESTS)[:-3])
-                 or any(options.only in case for case in re.findall(r"^def (test_\w+)", leaks.read(f), re.M))]
-    return files
+        return [f for f in files if not flag(f, "APART")]
+    return [f for f in files if any(may_hold(f, part) for part in options.only.split(","))]
+
+
+def may_hold(path, part):
+    """Can a case's name in file @path hold @part? Some files make their cases from a table: one that could be theirs counts."""
+    name = os.path.relpath(path, TESTS)
+    return part in name or part.startswith(name[:-3]) or any(part in case for case in re.findall(r"^def (test_\w+)", leaks.read(path), re.M))
 
 
 def chosen_programs(options):
@@ -324,7 +340,7 @@ def chosen_programs(options):
                 corpus = os.path.join(TOP, "fuzz", "corpus", os.path.basename(path)[7:])
                 found.append(([path, corpus], f"{prefix}fuzz/{os.path.basename(path)[7:]}", False))
     if options.only:
-        found = [p for p in found if options.only in p[1]]
+        found = [p for p in found if any(part in p[1] for part in options.only.split(","))]
     return found
 
 
@@ -332,7 +348,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="unit tests, corpora and quick lint: under a minute")
     parser.add_argument("--long", action="store_true", help="also files that say LONG = True")
-    parser.add_argument("--only", metavar="PART", help="only cases whose name holds PART (exec/test_status.test_oom)")
+    parser.add_argument("--only", metavar="PART,…", help="only cases whose name holds a PART (exec/test_status.test_oom)")
     parser.add_argument("--jobs", type=int, default=max(1, min(2, os.cpu_count() or 1)), help="files at a time")
     parser.add_argument("--build", default=os.path.join(TOP, "build"), help="build directory")
     parser.add_argument("--sanitized", metavar="DIR", default="", help="build with sanitizers: its unit tests and corpora run too")
@@ -366,16 +382,15 @@ def main():
         for item in [name for _, name, _ in programs] + [os.path.relpath(f, TESTS)[:-3] for f in files]:
             print(item)
         return 0
-    if options.exclusive:
-        options.jobs = 1
+    waiting, others = [f for f in files if flag(f, "WAITS")], [f for f in files if not flag(f, "WAITS")]
     totals = Totals(options.quick and not options.verbose)
     required = os.environ.get("REQUIRE", "").replace(",", " ").split()
     start = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(lambda p: run_program(p[0], p[1], totals, required, p[2]), programs))
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda f: run_file(f, options, totals), files))
+    run_files(waiting, WAITING_AT_ONCE, options, totals)
+    run_files(others, 1 if options.exclusive else options.jobs, options, totals)
     if options.steady:
         totals.repeat()
     print(f"\n{time.monotonic() - start:.0f} s" + "".join(f"\nunsteady, it failed once and then passed {REPEATS} times: {name}" for name in totals.unsteady) +

@@ -11,6 +11,7 @@ from lib import cay, leaks
 from lib.case import contains, equal, require
 
 TIMEOUT = 180
+WAITS = True
 
 
 @contextlib.contextmanager

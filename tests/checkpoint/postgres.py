@@ -69,7 +69,7 @@ class Database:
         instance.ok(box, f"cat > /var/tmp/counter.py <<'END_OF_FILE'\n{COUNTER}\nEND_OF_FILE\n", **as_postgres)
         self.counter = instance.exec(box, "/usr/bin/python3", "/var/tmp/counter.py", stdin=True, **as_postgres)
         wait_output(instance, box, self.counter, b"ready\n")
-        self.session = instance.exec(box, "/usr/bin/psql", "-h", DIRECTORY, "-U", "postgres", "-qAtX", stdin=True, **as_postgres)
+        self.session = instance.exec(box, f"{BINARIES}/psql", "-h", DIRECTORY, "-U", "postgres", "-qAtX", stdin=True, **as_postgres)
         equal(self.say(box, "create table notes (t text); begin; insert into notes values ('open'); select 'begun';"), "begun\n")
         self.load = instance.exec(box, f"{BINARIES}/pgbench", "-h", DIRECTORY, "-U", "postgres", "-M", "prepared", "-c", str(clients), "-R", str(rate), "-T", "3600", "postgres",
                                   **as_postgres)
@@ -85,7 +85,7 @@ class Database:
     def query(self, box, *statements):
         """In a connection of its own."""
         commands = " ".join(f"-c {shlex.quote(sql)}" for sql in statements)
-        return self.instance.ok(box, f"psql -h {DIRECTORY} -U postgres -AtX {commands}").strip()
+        return self.instance.ok(box, f"{BINARIES}/psql -h {DIRECTORY} -U postgres -AtX {commands}").strip()
 
     def check(self, box):
         """It goes on as if nothing had happened: one new connection looks at the sums, at the load, at how old the server is, and at an index."""

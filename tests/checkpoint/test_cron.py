@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from suspending import there_and_back  # noqa: E402
 
 LONG = True  # it looks at the clock once a minute
+WAITS = True
 
 
 @require("root", "cgroup2", "program:cron")

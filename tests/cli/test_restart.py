@@ -12,6 +12,8 @@ import threading
 from lib import cay, leaks
 from lib.case import contains, equal, raises, require, timeout
 
+WAITS = True
+
 
 def server_pid(instance):
     for pid, (_, _, name) in leaks.processes().items():

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
 
 TIMEOUT = 120
+WAITS = True
 FAULT = "seed.cloned"
 NEEDS = ("root", "cgroup2")
 

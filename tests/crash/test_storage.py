@@ -14,6 +14,7 @@ from lib import cay, job, leaks
 from lib.case import contains, equal, raises, require
 
 TIMEOUT = 120
+WAITS = True
 HELD = "store.storage.locked=hold"
 MOVED = "store.remove.renamed"
 

@@ -18,6 +18,7 @@ from forking import ask, say, wait_output  # noqa: E402
 from points import own_instance, passed  # noqa: E402
 
 TIMEOUT = 90
+WAITS = True
 
 # Every fault("...") on the way, and what may be left of the sandbox when something dies there. `lost` only where its processes cannot be saved.
 POINTS = {

@@ -10,6 +10,7 @@ from lib.case import contains, equal, require
 from lib.cay import wait_until
 from lib.pace import patience
 
+WAITS = True
 PRESET = json.dumps({"preset": "mail-sink"})
 SEND = """
 import smtplib, sys

@@ -3,7 +3,8 @@
 
 A test file holds functions named test_*; each is one case. A parameter named `instance` gets the file's running cayd, `fresh` gets a
 cayd of its own, `tmp` a directory of its own. At the top of the file may stand TIMEOUT (seconds for one case, default 120), LONG = True
-(only in make test-long), APART = True (only when --only names it: the Makefile has a word for it), QUICK = True (also before a landing).
+(only in make test-long), APART = True (only when --only names it: the Makefile has a word for it), QUICK = True (also before a landing),
+WAITS = True (it waits for deadlines most of the time: run beside others of that kind, before the rest).
 `require("root")` above a function skips it with a reason where that is missing.
 """
 
@@ -157,8 +158,8 @@ def raises(kind, function, *args, **kwargs):
 class Runner:
     """Runs the cases of one file in this process and writes one JSON line for each to @out."""
 
-    def __init__(self, path, out, pattern, keep):
-        self.path, self.out, self.pattern, self.keep = path, out, pattern, keep
+    def __init__(self, path, out, parts, keep):
+        self.path, self.out, self.parts, self.keep = path, out, parts, keep
         self.shared = None
         self.top = tempfile.mkdtemp(prefix="cayt-", dir="/tmp")
         os.chmod(self.top, 0o755)
@@ -175,10 +176,8 @@ class Runner:
         found = [f for n, f in vars(module).items()
                  if n.startswith("test_") and inspect.isfunction(f) and f.__module__ == module.__name__]
         found.sort(key=lambda f: f.__code__.co_firstlineno)
-        if self.pattern:
-            file = os.path.relpath(self.path, os.path.dirname(os.path.dirname(self.path)))
-            found = [f for f in found if self.pattern in f"{file[:-3]}.{f.__name__}"]
-        return found
+        file = os.path.relpath(self.path, os.path.dirname(os.path.dirname(self.path)))
+        return [f for f in found if any(part in f"{file[:-3]}.{f.__name__}" for part in self.parts)]
 
     def emit(self, **line):
         self.out.write(json.dumps(line) + "\n")
@@ -282,12 +281,12 @@ def hang_report():
 
 
 def main():
-    """case.py FILE RESULT_FD PATTERN KEEP: run by tests/run.py."""
-    path, fd, pattern, keep = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1"
+    """case.py FILE RESULT_FD PARTS KEEP: run by tests/run.py."""
+    path, fd, parts, keep = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1"
     os.set_inheritable(fd, False)
     os.environ["MALLOC_PERTURB_"] = "165"  # memory that was given back is not what it was: using it shows (here, not in benchmarks: it costs)
     os.environ["CAY_STRICT"] = "1"  # what the programs otherwise only log as a fault of theirs ends them
-    runner = Runner(path, os.fdopen(fd, "w"), pattern, keep)
+    runner = Runner(path, os.fdopen(fd, "w"), parts.split(","), keep)
     runner.emit(top=runner.top)
     runner.run()
 
