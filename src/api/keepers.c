@@ -370,6 +370,12 @@ bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
 	return true;
 }
 
+/* cay-spawn reports it; where that has ended itself the end of the connection is all that is seen, and the next one clears up. */
+static bool has_ended(const struct keeper *k)
+{
+	return k->reaped || (k->srv->spawn_fd < 0 && k->link.dead);
+}
+
 void keeper_end(struct keeper *k, bool save)
 {
 	uint64_t deadline = clock_now_ns() + END_NS;
@@ -385,13 +391,13 @@ void keeper_end(struct keeper *k, bool save)
 		;
 	if (k->adopted)
 		spawner_cleanup(k->srv, k->id);
-	while (!k->reaped && waiters_wait(&k->changed, deadline) == 0)
+	while (!has_ended(k) && waiters_wait(&k->changed, deadline) == 0)
 		;
-	if (!k->reaped) {
+	if (!has_ended(k)) {
 		log_error("keeper", "%s did not end: killing it", k->id);
 		spawner_cleanup(k->srv, k->id);
 		deadline = clock_now_ns() + END_NS;
-		while (!k->reaped && waiters_wait(&k->changed, deadline) == 0)
+		while (!has_ended(k) && waiters_wait(&k->changed, deadline) == 0)
 			;
 	}
 	process_source_drain(k->srv->processes);
