@@ -242,10 +242,15 @@ static bool is_untouched(const struct step *s)
 	       !holds_something(s->parent, s->name);
 }
 
+/* Where the host went on from what is new, what it had before is in the staging directory alone: that has to stay, and be told of. */
 static int undo_replace(const struct step *s)
 {
-	if (inode_at(s->staging, s->new_name) == s->new_ino || !is_untouched(s))
+	ino_t kept = inode_at(s->staging, s->new_name);
+
+	if (kept == 0 || kept == s->new_ino)
 		return 0;
+	if (!is_untouched(s))
+		return -EEXIST;
 	return move(s->staging, s->new_name, s->parent, s->name, RENAME_EXCHANGE);
 }
 
@@ -538,8 +543,9 @@ static int do_all(const json_t *journal, json_t *known, bool *stuck, struct err 
 	*stuck = undo(journal, done, known) < 0;
 	if (*stuck)
 		err_context(err,
-			"and not everything could be put back: look at the directory '" APPLY_STAGING
-			"*'");
+			"not everything could be put back, what is missing lies in '" APPLY_STAGING
+			"%s'",
+			json_string_value(json_object_get(journal, "id")));
 	return rc;
 }
 

@@ -1172,6 +1172,18 @@ def staged(w, name):
     return os.path.join(w.host, place, name)
 
 
+def kept_by_apply(w, content):
+    """The file with @content that lies in the staging directory of an apply that is not settled."""
+    for place in (e for e in os.listdir(w.host) if e.startswith(".cay-apply-")):
+        for name in os.listdir(f"{w.host}/{place}"):
+            path = f"{w.host}/{place}/{name}"
+            if os.path.isfile(path):
+                with open(path, "rb") as f:
+                    if f.read() == content:
+                        return path
+    raise AssertionError(f"{content!r} is nowhere in {os.listdir(w.host)}")
+
+
 class Canary:
     """A file of root's beside a host directory of another user's."""
 
@@ -1363,7 +1375,8 @@ def test_nothing_is_undone_beside_the_apply_itself(tmp):
 
 @require("root", "btrfs", "loop")
 def test_what_the_host_did_since_is_not_undone(tmp):
-    """An apply is broken off when all its steps are done; hours may pass until it is undone. What was written to meanwhile, or filled, stays."""
+    """An apply is broken off when all its steps are done; hours may pass until it is undone. What was written to meanwhile, or filled, stays, and so
+    does what it had taken the place of, beside it: a person is told where."""
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
         for name in ("a", "b", "new", "added", "filled/f", "empty/f"):
@@ -1374,7 +1387,10 @@ def test_what_the_host_did_since_is_not_undone(tmp):
                 f.write("mine\n")
         with open(os.path.join(w.host, "filled", "mine"), "w", encoding="utf-8") as f:
             f.write("mine\n")
-        equal(pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"], [])
+        original = kept_by_apply(w, b"a\n")
+        [told] = pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"]
+        equal(kept_by_apply(w, b"a\n"), original, "what the host had in its place")
+        contains(told, os.path.basename(os.path.dirname(original)))
         found = {}
         for top, _, names in os.walk(w.host):
             for name in names:
@@ -1475,6 +1491,37 @@ def test_thousands_of_files(tmp):
         w.later()
         equal(w.apply()["changes"], 2051)
         w.equals_sandbox()
+
+
+@require("root", "btrfs", "loop")
+def test_what_the_host_went_on_from_is_told_of_by_the_apply_itself(tmp):
+    """It meets a conflict behind a step from whose result the host went on meanwhile: written to, removed, replaced, as editors do."""
+    def write(w):
+        with open(w.host + "/a", "a", encoding="utf-8") as f:
+            f.write("mine\n")
+
+    def replace(w):
+        w.write("mine", "mine\n", where=w.host)
+        os.rename(w.host + "/mine", w.host + "/a")
+
+    for n, (go_on, left) in enumerate(((write, "inside\nmine\n"), (lambda w: os.unlink(w.host + "/a"), None), (replace, "mine\n"))):
+        with Pool(f"{tmp}/{n}", "btrfs") as pool:
+            w = World(f"{tmp}/{n}", pool)
+            for name in ("a", "b"):
+                w.write(name, "inside\n")
+
+            def meanwhile(w=w, go_on=go_on):
+                go_on(w)
+                w.write("b", "mine\n", where=w.host)
+            error = raises(job.JobError, at_point(w, "store.apply.step:2", meanwhile).result)
+            equal(error.code, "conflict")
+            contains(error.message, os.path.basename(os.path.dirname(kept_by_apply(w, b"a\n"))))
+            found = {}
+            for name in ("a", "b"):
+                if os.path.exists(f"{w.host}/{name}"):
+                    with open(f"{w.host}/{name}", encoding="utf-8") as f:
+                        found[name] = f.read()
+            equal((found.get("a"), found["b"]), (left, "mine\n"))
 
 
 @require("root", "btrfs", "loop")
