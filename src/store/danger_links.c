@@ -2,7 +2,7 @@
 /*
  * store/danger_links.c - see the header.
  *
- * Only the host is looked at: a link that the sandbox makes or changes is a change with a dangerous name itself. Looked at are the directories in which a change lies, the checkout above, and in them
+ * Only the host is looked at: a link that the sandbox makes or changes is a change with a dangerous name itself. Looked at are the directories in which a change lies, the checkouts above, and in them
  * only what rules name: a whole tree may have millions of files. How far a link leads is found by its names alone; nothing is opened on the way.
  */
 #include "store/danger_links.h"
@@ -150,20 +150,51 @@ static char *value_of(char *line, const char *name)
 	return line;
 }
 
-/* A repository says itself where its hooks are (core.hooksPath), and what else it obeys (include.path). @dir: the repository's own. */
-static void look_config(struct danger_links *l, const char *dir)
+/* The text of file @name in @dir; empty when there is none. */
+static void read_config(const char *dir, const char *name, struct buf *text)
 {
-	cleanup_free char *path = str_dupf("%s/config", dir), *top = str_dup(dir);
+	cleanup_free char *path = str_dupf("%s/%s", dir, name);
+	cleanup_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || file_read_again(fd, text) < 0)
+		buf_reset(text);
+}
+
+/* The tree that git works in with repository @dir: paths of hooks are relative to it. A bare one has none but itself. */
+static void find_tree(const char *dir, char ret[PATH_MAX])
+{
 	cleanup_buf struct buf text = BUF_INIT(CONFIG_MAX);
-	char *next = NULL, *save = NULL;
+	cleanup_free char *lines = NULL, *tree = NULL;
+	char *save = NULL;
+
+	read_config(dir, "config", &text);
+	lines = str_dup(buf_cstr(&text));
+	for (char *line = strtok_r(lines, "\n", &save); line != NULL && tree == NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		const char *to = value_of(line, "worktree");
+
+		if (to != NULL)
+			tree = to[0] == '/' ? str_dup(to) : str_dupf("%s/%s", dir, to);
+	}
+	if (tree != NULL && realpath(tree, ret) != NULL)
+		return;
+	(void)snprintf(ret, PATH_MAX, "%s", dir);
+	if (str_ends(ret, "/.git"))
+		up(ret);
+}
+
+/* A repository says itself where its hooks are (core.hooksPath, of the tree @top), and what else it obeys (include.path): in file @name of its directory @dir. */
+static void look_config(struct danger_links *l, const char *dir, const char *name, const char *top)
+{
+	cleanup_free char *path = str_dupf("%s/%s", dir, name), *lines = NULL;
+	cleanup_buf struct buf text = BUF_INIT(CONFIG_MAX);
+	char *save = NULL;
 	bool including = false;
 
-	if (str_ends(top, "/.git"))
-		up(top);
-	if (file_read_at(AT_FDCWD, path, &text) < 0)
-		return;
-	next = str_dup(buf_cstr(&text));
-	for (char *line = strtok_r(next, "\n", &save); line != NULL;
+	read_config(dir, name, &text);
+	lines = str_dup(buf_cstr(&text));
+	for (char *line = strtok_r(lines, "\n", &save); line != NULL;
 		line = strtok_r(NULL, "\n", &save)) {
 		char *to = value_of(line, "hooksPath");
 
@@ -176,7 +207,30 @@ static void look_config(struct danger_links *l, const char *dir)
 			follow(l, dir, to, "git obeys it: it can name programs to run",
 				shown(l, path));
 	}
-	free(next);
+}
+
+static void look_repository(struct danger_links *l, const char *dir)
+{
+	char tree[PATH_MAX];
+
+	find_tree(dir, tree);
+	look_config(l, dir, "config", tree);
+	look_config(l, dir, "config.worktree", tree);
+}
+
+/* Of a linked worktree or submodule the repository lies elsewhere: its ".git" is a file. What another worktree obeys too is obeyed here, of this tree. */
+static void look_checkout(struct danger_links *l, const char *dir, int depth)
+{
+	cleanup_free char *git = str_dupf("%s/.git", dir);
+	char own[PATH_MAX], common[PATH_MAX];
+	struct stat st;
+
+	if (depth >= DEPTH_MAX || lstat(git, &st) < 0 || S_ISDIR(st.st_mode) ||
+		!gitdir_of(dir, own, common))
+		return;
+	look_config(l, common, "config", dir);
+	look_config(l, own, "config.worktree", dir);
+	look_in(l, common, ".git", depth + 1);
 }
 
 /* The links in @dir, absolute ("" is the root), and in what is dangerous below it. @as: what rules know it as, "" or with a slash at the end. */
@@ -192,7 +246,9 @@ static void look_in(struct danger_links *l, const char *dir, const char *as, int
 		return;
 	if (gitdir_is(fd)) {
 		as = ".git";
-		look_config(l, dir);
+		look_repository(l, dir);
+	} else {
+		look_checkout(l, dir, depth);
 	}
 	again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	stream = again < 0 ? NULL : fdopendir(again);
@@ -211,26 +267,21 @@ static void look_in(struct danger_links *l, const char *dir, const char *as, int
 	(void)closedir(stream);
 }
 
-/* A part of a checkout, or of a repository without one: its hooks may lead into it. */
+/* A part of a checkout, or of a repository without one: its hooks may lead into it, and so may those of a project of which it is a submodule. */
 static void look_above(struct danger_links *l)
 {
 	char at[PATH_MAX];
-	bool top = false;
 
 	(void)snprintf(at, sizeof(at), "%s", l->top);
-	while (at[0] != '\0' && !top) {
-		cleanup_free char *git = str_dupf("%s/.git", at);
+	while (at[0] != '\0') {
 		cleanup_fd int fd = -1;
 
-		top = access(git, F_OK) == 0;
-		if (top && !str_eq(at, l->top))
-			look_in(l, at, "", 0);
 		up(at);
-		fd = top || at[0] == '\0' ? -1 : open(at, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fd >= 0 && gitdir_is(fd)) {
+		fd = open(at[0] != '\0' ? at : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd >= 0 && gitdir_is(fd))
 			look_in(l, at, ".git", 0);
-			top = true;
-		}
+		else if (fd >= 0 && faccessat(fd, ".git", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			look_in(l, at, "", 0);
 	}
 }
 

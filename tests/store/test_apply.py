@@ -863,6 +863,74 @@ def test_dangers_of_a_part_of_a_checkout(tmp):
         contains(w.refused("needs_allow_exec")["update"], "git runs")
 
 
+def repository(path, config="", **files):
+    """What git takes for one."""
+    for name in ("hooks", "objects", "refs", "HEAD"):
+        os.makedirs(f"{path}/{name}")
+    for name, text in {"config": config, **files}.items():
+        with open(f"{path}/{name.replace('_', '.')}", "w", encoding="utf-8") as f:
+            f.write(text)
+
+
+@require("root", "btrfs", "loop")
+def test_dangers_of_a_checkout_whose_repository_lies_elsewhere(tmp):
+    """Of a linked worktree and of a submodule ".git" is a file. Paths of hooks are relative to this tree, whatever repository they are written in."""
+    def prepare(w, git):
+        w.write(".git", f"gitdir: {git}\n", w.host)
+        for path in ("tools/hooks/pre-commit", "more/pre-push", "conf/git", "linked"):
+            w.write(path, where=w.host)
+            os.chmod(f"{w.host}/{path}", 0o755)
+        w.since = w.later()
+        for path in ("tools/hooks/pre-commit", "more/pre-push", "conf/git", "linked", "src/c"):
+            w.write(path, "another\n")
+
+    with Pool(tmp, "btrfs") as pool:
+        main = f"{tmp}/main/.git"
+        repository(main, "[core]\n\thooksPath = tools/hooks\n")
+        os.makedirs(main + "/worktrees/w")
+        w = World(tmp, pool, "worktree")
+        for name, text in (("commondir", "../..\n"), ("gitdir", w.host + "/.git\n"), ("HEAD", "x\n"), ("config.worktree", "[core]\n\thooksPath = more\n")):
+            w.write("worktrees/w/" + name, text, main)
+        os.symlink(w.host + "/linked", main + "/hooks/post-merge")
+        prepare(w, main + "/worktrees/w")
+        listed = w.refused("needs_allow_exec")
+        equal(sorted(listed), ["linked", "more/pre-push", "tools/hooks/pre-commit"])
+        for path in listed:
+            contains(listed[path], "git runs it: '" + main)
+        # a part of it is all that is mounted
+        part = World(tmp, pool, "worktree/part")
+        part.write("hooks/x", where=part.host)
+        part.since = part.later()
+        with open(main + "/config", "w", encoding="utf-8") as f:
+            f.write("[core]\n\thooksPath = part/hooks\n")
+        part.write("hooks/x", "another\n")
+        equal(list(part.refused("needs_allow_exec")), ["hooks/x"])
+
+        repository(f"{tmp}/super/.git", "[core]\n\thooksPath = sub/more\n")
+        w = World(tmp, pool, "super/sub")
+        os.mkdir(f"{tmp}/super/.git/modules")
+        repository(f"{tmp}/super/.git/modules/sub", "[core]\n\tworktree = ../../../sub\n\thooksPath = tools/hooks\n[include]\n\tpath = ../../../sub/conf/git\n")
+        prepare(w, "../.git/modules/sub")
+        equal(sorted(w.refused("needs_allow_exec")), ["conf/git", "more/pre-push", "tools/hooks/pre-commit"])
+
+
+@require("root", "btrfs", "loop")
+def test_dangers_of_a_module_and_of_a_worktrees_own_configuration(tmp):
+    """What a submodule obeys may lie in the project around it; what git keeps for each worktree (extensions.worktreeConfig) counts in an ordinary checkout, too."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        repository(w.host + "/.git", config_worktree="[core]\n\thooksPath = own\n")
+        os.mkdir(w.host + "/.git/modules")
+        repository(w.host + "/.git/modules/sub", "[core]\n\tworktree = ../../../sub\n\thooksPath = ../tools\n")
+        os.mkdir(w.host + "/sub")
+        for path in ("own/pre-commit", "tools/pre-push"):
+            w.write(path, where=w.host)
+        w.since = w.later()
+        for path in ("own/pre-commit", "tools/pre-push", "src/c"):
+            w.write(path, "another\n")
+        equal(sorted(w.refused("needs_allow_exec")), ["own/pre-commit", "tools/pre-push"])
+
+
 @require("root", "btrfs", "loop")
 def test_a_path_that_is_too_long_leaves_nothing(tmp):
     """Inside one gets there step by step; an apply has to say where."""
@@ -1403,6 +1471,37 @@ def test_what_the_host_did_since_is_not_undone(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_the_host_went_on_from_is_told_of_by_the_apply_itself(tmp):
+    """It meets a conflict behind a step from whose result the host went on meanwhile: written to, removed, replaced, as editors do."""
+    def write(w):
+        with open(w.host + "/a", "a", encoding="utf-8") as f:
+            f.write("mine\n")
+
+    def replace(w):
+        w.write("mine", "mine\n", where=w.host)
+        os.rename(w.host + "/mine", w.host + "/a")
+
+    for n, (go_on, left) in enumerate(((write, "inside\nmine\n"), (lambda w: os.unlink(w.host + "/a"), None), (replace, "mine\n"))):
+        with Pool(f"{tmp}/{n}", "btrfs") as pool:
+            w = World(f"{tmp}/{n}", pool)
+            for name in ("a", "b"):
+                w.write(name, "inside\n")
+
+            def meanwhile(w=w, go_on=go_on):
+                go_on(w)
+                w.write("b", "mine\n", where=w.host)
+            error = raises(job.JobError, at_point(w, "store.apply.step:2", meanwhile).result)
+            equal(error.code, "conflict")
+            contains(error.message, os.path.basename(os.path.dirname(kept_by_apply(w, b"a\n"))))
+            found = {}
+            for name in ("a", "b"):
+                if os.path.exists(f"{w.host}/{name}"):
+                    with open(f"{w.host}/{name}", encoding="utf-8") as f:
+                        found[name] = f.read()
+            equal((found.get("a"), found["b"]), (left, "mine\n"))
+
+
+@require("root", "btrfs", "loop")
 def test_what_cannot_be_undone_is_told(tmp):
     """The disk with the project is not mounted when recovery looks, or the project was moved: what the apply took away is somewhere else."""
     with Pool(tmp, "btrfs") as pool:
@@ -1491,37 +1590,6 @@ def test_thousands_of_files(tmp):
         w.later()
         equal(w.apply()["changes"], 2051)
         w.equals_sandbox()
-
-
-@require("root", "btrfs", "loop")
-def test_what_the_host_went_on_from_is_told_of_by_the_apply_itself(tmp):
-    """It meets a conflict behind a step from whose result the host went on meanwhile: written to, removed, replaced, as editors do."""
-    def write(w):
-        with open(w.host + "/a", "a", encoding="utf-8") as f:
-            f.write("mine\n")
-
-    def replace(w):
-        w.write("mine", "mine\n", where=w.host)
-        os.rename(w.host + "/mine", w.host + "/a")
-
-    for n, (go_on, left) in enumerate(((write, "inside\nmine\n"), (lambda w: os.unlink(w.host + "/a"), None), (replace, "mine\n"))):
-        with Pool(f"{tmp}/{n}", "btrfs") as pool:
-            w = World(f"{tmp}/{n}", pool)
-            for name in ("a", "b"):
-                w.write(name, "inside\n")
-
-            def meanwhile(w=w, go_on=go_on):
-                go_on(w)
-                w.write("b", "mine\n", where=w.host)
-            error = raises(job.JobError, at_point(w, "store.apply.step:2", meanwhile).result)
-            equal(error.code, "conflict")
-            contains(error.message, os.path.basename(os.path.dirname(kept_by_apply(w, b"a\n"))))
-            found = {}
-            for name in ("a", "b"):
-                if os.path.exists(f"{w.host}/{name}"):
-                    with open(f"{w.host}/{name}", encoding="utf-8") as f:
-                        found[name] = f.read()
-            equal((found.get("a"), found["b"]), (left, "mine\n"))
 
 
 @require("root", "btrfs", "loop")
