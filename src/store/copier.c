@@ -195,8 +195,10 @@ int copier_data(int from, int to, bool clone)
 	while (rc == 0 && at < st.st_size) {
 		off_t data = lseek(from, at, SEEK_DATA), hole;
 
-		if (data < 0)
-			break; /* ENXIO: only a hole is left */
+		if (data < 0) {
+			rc = errno == ENXIO ? 0 : -errno; /* only a hole is left */
+			break;
+		}
 		hole = lseek(from, data, SEEK_HOLE);
 		if (hole < 0)
 			return errno == ENXIO ? 0 : -errno;

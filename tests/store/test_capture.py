@@ -2,12 +2,15 @@
 """Layers: captured from running sandboxes, sealed from stopped ones, verified, refused when foreign, recovered after kill -9."""
 
 import contextlib
+import ctypes
+import errno
 import json
 import mmap
 import os
 import random
 import signal
 import stat
+import struct
 import subprocess
 import time
 
@@ -109,6 +112,35 @@ def test_capture_is_equal(tmp):
         equal(pool.run("verify", layers=[layer])["state"], "verified")
         equal(pool.run("verify", layers=[layer])["files"] > 80, True)
         equal(os.listdir(pool.path("tmp")), [])
+
+
+def fail_to_find_data():
+    """In a child: lseek(SEEK_DATA) fails with EIO from here on, as where the map of a file on a damaged disk cannot be read."""
+    def step(code, true, false, k):
+        return struct.pack("HBBI", code, true, false, k)
+
+    lseek, seek_data, third_argument = 8, 3, 32
+    program = b"".join((step(0x20, 0, 0, 0), step(0x15, 0, 3, lseek), step(0x20, 0, 0, third_argument), step(0x15, 0, 1, seek_data),
+                        step(0x06, 0, 0, 0x00050000 | errno.EIO), step(0x06, 0, 0, 0x7fff0000)))
+    text = ctypes.create_string_buffer(program)
+    filters = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, filters) != 0:
+        raise OSError(ctypes.get_errno(), "install a filter")
+
+
+@require("root")
+def test_what_cannot_be_read_is_no_hole(tmp):
+    """A layer of zeros would be right for every verify."""
+    with Pool(tmp, "directory") as pool:
+        sandbox, layer = pool.live(), job.new_id()
+        with open(pool.upper(sandbox) + "/f", "w") as f:
+            f.write("precious" * 1000)
+        capture = {"sandbox": sandbox, "layer": layer, "trees": [{"n": 0, "target": "/"}], "how": "copy"}
+        contains(str(raises(job.JobError, pool.job("capture", preexec_fn=fail_to_find_data, **capture).result)), "Input/output error")
+        equal(os.listdir(pool.path("layers")) + os.listdir(pool.path("tmp")), [])
+        pool.run("capture", **capture)
+        same_trees(pool.upper(sandbox), pool.layer(layer))
 
 
 @require("root", "btrfs", "loop")
