@@ -21,7 +21,7 @@ static const char *const kind_names[] = {
 	[CHANGE_METADATA] = "metadata",
 };
 
-/* The longest well-formed sequence at @p is kept; every other byte becomes U+FFFD. */
+/* The longest well-formed sequence at @p is kept; every other byte becomes U+FFFD, and so does NUL, which no reader of our JSON takes. */
 static json_t *lossy(const char *p, size_t n)
 {
 	cleanup_buf struct buf out = BUF_INIT(4 * PATH_LONG);
@@ -31,7 +31,7 @@ static json_t *lossy(const char *p, size_t n)
 
 		while (len < 4 && i + len <= n && !str_utf8_valid(p + i, len))
 			len++;
-		if (i + len <= n && str_utf8_valid(p + i, len)) {
+		if (p[i] != '\0' && i + len <= n && str_utf8_valid(p + i, len)) {
 			buf_add(&out, p + i, len);
 			i += len;
 		} else {

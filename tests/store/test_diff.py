@@ -327,7 +327,7 @@ def test_the_text_of_many_files(tmp):
                 want += subprocess.run(["diff", "-u", "--text", *labels, old if name in before else "/dev/null", path if regular else "/dev/null"],
                                        check=False, stdout=subprocess.PIPE).stdout
         _changes, text = by_cay(pool, [pool.upper(sandbox), lower], [lower], text=True)
-        for got, wanted in zip(text.split("\n"), want.decode().split("\n"), strict=True):
+        for got, wanted in zip(text.split("\n"), want.decode().replace("\0", "\ufffd").split("\n"), strict=True):
             equal(got, wanted)
         equal(os.listdir(pool.path("tmp")), [])
 
@@ -479,6 +479,20 @@ def test_the_text_tells_what_a_unified_diff_does_not(tmp):
         _changes, text = by_cay(pool, stack, [lower], text=True)
         contains(text, "+++ b/big0\n")
         equal(text.split("\n")[-2], "The text ends here, and is not all: it has no more room")
+
+
+@require("root")
+def test_a_nul_in_text_hides_nothing(tmp):
+    """Behind the first 8 KiB of a file it makes no binary of it, and no reader of JSON from jobs takes one: all that came in one piece with it would be missing."""
+    with Pool(tmp, "directory") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.mkdir(lower)
+        top = pool.upper(pool.live())
+        with open(top + "/text", "wb") as f:
+            f.write(b"seen\n" * 2000 + b"a\0b\n")
+        _changes, text = by_cay(pool, [top, lower], [lower], text=True)
+        equal(text.split("\n")[-2:], ["+a\ufffdb", ""])
+        equal(text.count("+seen\n"), 2000)
 
 
 @require("root", "btrfs", "loop")
