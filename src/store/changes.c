@@ -9,8 +9,9 @@
 
 #define BATCH       200
 #define BATCH_BYTES (FRAME_PAYLOAD_MAX / 2)
-#define TEXT_CHUNK  (512U << 10)
-#define PATH_LONG   (1U << 21)
+/* Each byte of text takes six in JSON at the most ("\u001b"); one that is no UTF-8 three (U+FFFD). */
+#define TEXT_CHUNK (FRAME_PAYLOAD_MAX / 8)
+#define PATH_LONG  (1U << 21)
 /* Bytes of attributes on each side of a change: both sides, written as hexadecimal, go into one frame. */
 #define XATTRS_SHOWN (100U << 10)
 
@@ -291,21 +292,30 @@ void changes_pair_renames(struct changes *c)
 	json_decref(come);
 }
 
+/* How much of the @n bytes at @p goes into one frame: whole lines; of a longer line whole characters. */
+static size_t text_piece(const char *p, size_t n)
+{
+	const char *end;
+	size_t cut = TEXT_CHUNK;
+
+	if (n <= cut)
+		return n;
+	end = memrchr(p, '\n', cut);
+	if (end != NULL)
+		return (size_t)(end - p) + 1;
+	while (cut > TEXT_CHUNK - 3 && ((unsigned char)p[cut] & 0xC0) == 0x80)
+		cut--;
+	return cut;
+}
+
 static int send_text(struct changes *c, struct job *job)
 {
 	const char *p = buf_cstr(&c->text);
 
 	for (size_t at = 0; at < c->text.n;) {
-		size_t n = c->text.n - at < TEXT_CHUNK ? c->text.n - at : TEXT_CHUNK;
-		int rc;
+		size_t n = text_piece(p + at, c->text.n - at);
+		int rc = job_send(job, json_pack("{s:o}", "text", text_or_lossy(p + at, n)));
 
-		/* do not cut a line, so that no character is cut either */
-		if (at + n < c->text.n) {
-			const char *end = memrchr(p + at, '\n', n);
-
-			n = end == NULL ? n : (size_t)(end - p) + 1 - at;
-		}
-		rc = job_send(job, json_pack("{s:o}", "text", text_or_lossy(p + at, n)));
 		if (rc < 0)
 			return rc;
 		at += n;

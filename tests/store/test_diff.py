@@ -482,6 +482,23 @@ def test_the_text_tells_what_a_unified_diff_does_not(tmp):
 
 
 @require("root")
+def test_text_in_any_encoding_fits_into_frames(tmp):
+    """Bytes that are no UTF-8 take three in JSON, controls six: CP1251, a log full of escapes, one line without an end, whole characters where it is UTF-8."""
+    with Pool(tmp, "directory") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.mkdir(lower)
+        top = pool.upper(pool.live())
+        for content, shown in ((b"\xcf" * 50 + b"\n", "\ufffd" * 50 + "\n"), (b"\xcf", "\ufffd"), (b"\x1b", "\x1b"), (b'"' * 99 + b"\n", '"' * 99 + "\n"),
+                               ("a\u20ac".encode(), "a\u20ac"), ("\U0001f600".encode(), "\U0001f600")):
+            times = (700 << 10) // len(content)
+            with open(top + "/text", "wb") as f:
+                f.write(content * times)
+            _changes, text = by_cay(pool, [top, lower], [lower], text=True)
+            lines = "".join(line[1:] + "\n" for line in text.split("\n")[3:] if line.startswith("+"))
+            equal(lines.rstrip("\n") == (shown * times).rstrip("\n"), True, repr(content))
+
+
+@require("root")
 def test_a_nul_in_text_hides_nothing(tmp):
     """Behind the first 8 KiB of a file it makes no binary of it, and no reader of JSON from jobs takes one: all that came in one piece with it would be missing."""
     with Pool(tmp, "directory") as pool:
