@@ -86,7 +86,7 @@ static int add_hash(json_t *o, const struct found *f)
 	unsigned char digest[DIGEST_SIZE];
 	char text[DIGEST_TEXT_SIZE];
 	cleanup_fd int fd = diff_open(f);
-	int rc = fd < 0 ? fd : digest_file(fd, digest);
+	int rc = fd < 0 ? fd : digest_file(fd, (uint64_t)f->st.st_size, digest);
 
 	if (rc < 0)
 		return rc;

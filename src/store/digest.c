@@ -21,14 +21,16 @@ void digest_bytes(const void *bytes, size_t n, unsigned char digest[DIGEST_SIZE]
 	(void)SHA256_Final(digest, &ctx);
 }
 
-int digest_file(int fd, unsigned char digest[DIGEST_SIZE])
+int digest_file(int fd, uint64_t size, unsigned char digest[DIGEST_SIZE])
 {
 	static unsigned char chunk[1 << 18];
 	SHA256_CTX ctx;
 
 	(void)SHA256_Init(&ctx);
-	for (off_t at = 0;;) {
-		ssize_t n = pread(fd, chunk, sizeof(chunk), at);
+	for (uint64_t at = 0; at < size;) {
+		uint64_t left = size - at;
+		ssize_t n = pread(
+			fd, chunk, left < sizeof(chunk) ? (size_t)left : sizeof(chunk), (off_t)at);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -37,7 +39,7 @@ int digest_file(int fd, unsigned char digest[DIGEST_SIZE])
 		if (n == 0)
 			break;
 		(void)SHA256_Update(&ctx, chunk, (size_t)n);
-		at += n;
+		at += (uint64_t)n;
 	}
 	(void)SHA256_Final(digest, &ctx);
 	return 0;

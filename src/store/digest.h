@@ -11,8 +11,12 @@
 /** digest_bytes() - SHA-256 of @n bytes. */
 void digest_bytes(const void *bytes, size_t n, unsigned char digest[DIGEST_SIZE]);
 
-/** digest_file() - SHA-256 of the whole regular file behind @fd, from its start; its position moves. Return: 0 or -errno. */
-int digest_file(int fd, unsigned char digest[DIGEST_SIZE]) attr_must_use;
+/**
+ * digest_file() - SHA-256 of the first @size bytes of the regular file behind @fd, holes read as zeros.
+ * @size: what it had when it was looked at, so that one which grows meanwhile is read no longer; of one that is shorter by now all.
+ * Return: 0 or -errno.
+ */
+int digest_file(int fd, uint64_t size, unsigned char digest[DIGEST_SIZE]) attr_must_use;
 
 /**
  * digest_data() - what tells the content of the regular file behind @fd from every other: SHA-256 over its size and over each block that has another byte than zero,

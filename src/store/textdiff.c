@@ -2,13 +2,19 @@
 #include "store/textdiff.h"
 #include "base/str.h"
 #include "store/tree.h"
+#include "sys/file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define DIFF          "/usr/bin/diff"
 #define TEXT_SIZE_MAX (4LL << 20)
+#define WAITING_MAX   (32ULL << 20) /* bytes of what waits */
 #define SNIFF         8192
+/* Two files of 4 MiB, whatever is in them, take it a fourth of that. */
+#define DIFF_MEMORY (512ULL << 20)
 
 static bool regular(const struct found *f)
 {
@@ -48,7 +54,9 @@ static void execute(const char *const *argv) attr_noreturn;
 static void execute(const char *const *argv)
 {
 	const char *env[] = { "LC_ALL=C", NULL };
+	const struct rlimit memory = { .rlim_cur = DIFF_MEMORY, .rlim_max = DIFF_MEMORY };
 
+	(void)setrlimit(RLIMIT_AS, &memory);
 	(void)execve(DIFF, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
 	_exit(127);
 }
@@ -164,23 +172,65 @@ static void add_empty(struct buf *out, const char *old, const char *new, const s
 		buf_fmt(out, "Empty file %s is gone\n", old);
 }
 
-/* Opens both sides where there is text to compare; else says why not. */
-static int open_content(struct buf *notes, struct textdiff_change *w, const struct change *change)
+static int copy_bytes(int from, int to, off_t size)
+{
+	char chunk[65536];
+
+	for (off_t at = 0; at < size;) {
+		size_t want =
+			size - at < (off_t)sizeof(chunk) ? (size_t)(size - at) : sizeof(chunk);
+		ssize_t n = pread(from, chunk, want, at);
+		int rc;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : 0;
+		rc = file_write_all(to, chunk, (size_t)n);
+		if (rc < 0)
+			return rc;
+		at += n;
+	}
+	return 0;
+}
+
+/* As many bytes of @f as it had when it was looked at, in memory: a file of a sandbox that runs may be of any size by the time at which `diff`, which reads all of one, comes to it. */
+static int copy_content(const struct found *f)
+{
+	cleanup_fd int from = diff_open(f), to = -1;
+	int rc;
+
+	if (from < 0)
+		return from;
+	to = memfd_create("text", MFD_CLOEXEC);
+	rc = to < 0 ? -errno : copy_bytes(from, to, f->st.st_size);
+	return rc < 0 ? rc : TAKE_FD(to);
+}
+
+static bool too_large(const struct found *f)
+{
+	return regular(f) && f->st.st_size > TEXT_SIZE_MAX;
+}
+
+/* Takes both sides where there is text to compare; else says why not. */
+static int take_content(struct buf *notes, struct textdiff_change *w, const struct change *change)
 {
 	const struct found *b = change->before, *a = change->after;
+	bool large = too_large(b) || too_large(a);
 	cleanup_fd int before = -1, after = -1;
 
 	if (!change->content || (!regular(a) && !regular(b)))
 		return 0;
-	before = regular(b) ? diff_open(b) : -1;
-	after = regular(a) ? diff_open(a) : -1;
-	if ((regular(b) && before < 0) || (regular(a) && after < 0))
+	before = regular(b) && !large ? copy_content(b) : -1;
+	after = regular(a) && !large ? copy_content(a) : -1;
+	if (!large && ((regular(b) && before < 0) || (regular(a) && after < 0)))
 		return before < 0 && regular(b) ? before : after;
-	if (b->st.st_size > TEXT_SIZE_MAX || a->st.st_size > TEXT_SIZE_MAX ||
-		(before >= 0 && is_binary(before)) || (after >= 0 && is_binary(after))) {
+	if (large || (before >= 0 && is_binary(before)) || (after >= 0 && is_binary(after))) {
 		buf_fmt(notes, "Binary files %s and %s differ\n", w->old, w->new);
 		return 0;
 	}
+	w->bytes = (regular(b) ? (uint64_t)b->st.st_size : 0) +
+		   (regular(a) ? (uint64_t)a->st.st_size : 0);
 	w->before = TAKE_FD(before);
 	w->after = TAKE_FD(after);
 	return 0;
@@ -200,6 +250,7 @@ void textdiff_free(struct textdiff *t)
 	for (size_t i = 0; i < t->n; i++)
 		close_change(&t->waiting[i]);
 	t->n = 0;
+	t->bytes = 0;
 }
 
 /* One at a time. */
@@ -215,6 +266,9 @@ static int each(struct textdiff *t, struct buf *out)
 		if (w->before >= 0 || w->after >= 0)
 			rc = run(out, w->before >= 0 ? w->before : null,
 				w->after >= 0 ? w->after : null, w->old, w->new);
+		if (rc == -EIO)
+			buf_fmt(out, "Files %s and %s differ, `diff` does not say how\n", w->old,
+				w->new);
 	}
 	return rc == -EIO ? 0 : rc;
 }
@@ -394,7 +448,7 @@ int textdiff_add(struct textdiff *t, struct buf *out, int scratch, const char *t
 	if (rc == 0) {
 		add_mode(&notes, w.new, change);
 		add_empty(&notes, w.old, w.new, change);
-		rc = open_content(&notes, &w, change);
+		rc = take_content(&notes, &w, change);
 	}
 	if (rc < 0 || (notes.n == 0 && w.before < 0 && w.after < 0)) {
 		close_change(&w);
@@ -402,5 +456,7 @@ int textdiff_add(struct textdiff *t, struct buf *out, int scratch, const char *t
 	}
 	w.notes = str_dup(buf_cstr(&notes));
 	t->waiting[t->n++] = w;
-	return t->n == TEXTDIFF_BATCH ? textdiff_flush(t, out, scratch) : 0;
+	t->bytes += w.bytes;
+	return t->n == TEXTDIFF_BATCH || t->bytes >= WAITING_MAX ? textdiff_flush(t, out, scratch)
+								 : 0;
 }

@@ -5,15 +5,17 @@
 
 #include "store/diff.h"
 
-/** TEXTDIFF_BATCH - so many changes go to one `diff`. */
+/** TEXTDIFF_BATCH - so many changes go to one `diff` at the most. */
 #define TEXTDIFF_BATCH 128
 
 /** struct textdiff - changes that wait for it; zero-initialised, textdiff_free(). */
 struct textdiff {
 	size_t n;
+	uint64_t bytes; /* of both sides of all */
 	struct textdiff_change {
 		char *notes, *old, *new; /* lines in front; labels */
-		int before, after;       /* -1: nothing is there; both: notes alone */
+		int before, after; /* copies in memory; -1: nothing is there; both: notes alone */
+		uint64_t bytes;    /* of both */
 	} waiting[TEXTDIFF_BATCH];
 };
 

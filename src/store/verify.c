@@ -67,7 +67,9 @@ static int content(int dir, const char *name, const struct stat *st, bool plain,
 		return 0;
 	}
 	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	rc = fd < 0 ? -errno : plain ? digest_file(fd, digest) : digest_data(fd, digest);
+	rc = fd < 0  ? -errno
+	     : plain ? digest_file(fd, (uint64_t)st->st_size, digest)
+		     : digest_data(fd, digest);
 	if (rc < 0)
 		return rc;
 	digest_text(digest, text);

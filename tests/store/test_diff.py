@@ -3,6 +3,7 @@
 
 import os
 import random
+import resource
 import shutil
 import signal
 import stat
@@ -510,6 +511,49 @@ def test_a_nul_in_text_hides_nothing(tmp):
         _changes, text = by_cay(pool, [top, lower], [lower], text=True)
         equal(text.split("\n")[-2:], ["+a\ufffdb", ""])
         equal(text.count("+seen\n"), 2000)
+
+
+@require("root", "program:diff")
+def test_text_is_of_what_was_looked_at(tmp):
+    """Files of a sandbox that runs become larger than any memory, of holes, before `diff`, which reads the whole of one, comes to them."""
+    with Pool(tmp, "directory") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.mkdir(lower)
+        top = pool.upper(pool.live())
+        for name in ("a", "b"):
+            for where, text in ((top, f"new {name}\n"), (lower, "old\n")):
+                with open(f"{where}/{name}", "w") as f:
+                    f.write(text)
+        run = pool.job("diff", trees=[{"target": "/", "a": [top, lower], "b": [lower]}], text=True, env={"CAY_FAULT": "store.diff.compared=hold"})
+        cay.wait_until(lambda: leaks.processes().get(run.process.pid, (0, "", ""))[1] == "T", 60, "it is held")
+        for name in ("a", "b"):
+            os.truncate(f"{top}/{name}", 512 << 20)
+        os.kill(run.process.pid, signal.SIGCONT)
+        run.result()
+        equal("".join(o.get("text", "") for o in run.objects),
+              "".join(f"--- a/{n}\n+++ b/{n}\n@@ -1 +1 @@\n-old\n+new {n}\n" for n in ("a", "b")))
+        equal(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 128 << 10, True, "it was not read")
+
+
+@require("root")
+def test_text_of_large_files_does_not_wait_in_memory(tmp):
+    """The two sides of a hundred changes may be nearly a gigabyte: they are compared a few at a time."""
+    with Pool(tmp, "directory") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.mkdir(lower)
+        top = pool.upper(pool.live())
+        for n in range(20):
+            for where, text in ((top, "new\n"), (lower, "old\n")):
+                with open(f"{where}/{n:02}", "w") as f:
+                    f.write(text + "x" * ((4 << 20) - 4))
+        run = pool.job("diff", trees=[{"target": "/", "a": [top, lower], "b": [lower]}], text=True, hash=False, env={"CAY_FAULT": "store.diff.compared=hold"})
+        cay.wait_until(lambda: leaks.processes().get(run.process.pid, (0, "", ""))[1] == "T", 60, "it is held")
+        held = [os.stat(f"/proc/{run.process.pid}/fd/{fd}").st_size for fd in os.listdir(f"/proc/{run.process.pid}/fd")
+                if os.readlink(f"/proc/{run.process.pid}/fd/{fd}").startswith("/memfd:text")]
+        os.kill(run.process.pid, signal.SIGCONT)
+        run.result()
+        equal(sum(held) <= 32 << 20, True, str(held))
+        contains("".join(o.get("text", "") for o in run.objects), "+++ b/00\n")
 
 
 @require("root", "btrfs", "loop")
