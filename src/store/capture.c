@@ -364,7 +364,7 @@ static int by_copy(struct capture *c, struct err *err)
 	}
 	if (hides)
 		tree_names_add(&c->mapped, MAPPED_ALL);
-	/* Twice: stores through a mapping that is gone when we look again left no trace either. */
+	/* Twice: stores through a mapping that is gone when we look again left no trace either. Those that come between are the copiers' to find. */
 	rc = find_mapped(c, err);
 	/* where all is copied at the instant, what was copied before would only have to be removed then */
 	if (rc == 0 && !hides && c->box.box[0] != '\0')

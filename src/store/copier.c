@@ -3,7 +3,9 @@
  * store/copier.c - see the header.
  *
  * A file needs no second copy when inode, ctime, mtime, size, mode and links are what they were just before its copy, the ctime was 20 ms old then (clocks
- * of file systems tick in up to 10 ms), and nobody maps it shared and writable, by whichever of its names.
+ * of file systems tick in up to 10 ms), and nobody maps it shared and writable, by whichever of its names. Who maps what is looked at before the first pass
+ * and in the second: whoever maps a file between, and is gone by then, gives it a ctime behind the first look with his first store, and may store more without
+ * a trace. So what is as young as that in the first pass is copied again.
  */
 #include "store/copier.h"
 #include "base/clock.h"
@@ -29,6 +31,7 @@ struct table {
 
 struct copier {
 	int from, to, previous;
+	int64_t begun_ns; /* wall time, before anybody looks who maps what */
 	bool clone;
 	char *prefix;
 	struct table seen, before;
@@ -113,6 +116,7 @@ struct copier *copier_new(int from, int to, bool clone, const char *prefix)
 	c->from = from;
 	c->to = to;
 	c->previous = -1;
+	c->begun_ns = (int64_t)clock_wall_ns();
 	c->clone = clone;
 	c->prefix = str_dup(prefix);
 	c->path.max = PATH_LONG;
@@ -357,6 +361,18 @@ static int open_copy(const struct copier *c, const char *path)
 	return raw_openat2(c->to, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH);
 }
 
+static bool is_first_pass(const struct copier *c)
+{
+	return c->mapped == NULL;
+}
+
+/* May stores into the file follow, or have followed, that leave no trace? */
+static bool hides_stores(const struct copier *c, const struct stat *st)
+{
+	return is_mapped(c, st) ||
+	       (is_first_pass(c) && timespec_ns(&st->st_ctim) + RACY_NS >= c->begun_ns);
+}
+
 /* Is there a copy already, and is it one file with what this pass has as the copy of another name? That one may have been made anew. */
 static bool is_copied(const struct copier *c, int to, const char *name, const struct stat *st)
 {
@@ -419,8 +435,8 @@ static int do_entry(struct copier *c, int from, const char *name, int to, const 
 		rc = tree_remove(to, name);
 		if (rc == 0)
 			rc = copy_or_link(c, from, name, to, st);
-		/* a store through a mapping may follow without a trace: never trust this one later */
-		if (is_mapped(c, st))
+		/* never trust this one later */
+		if (hides_stores(c, st))
 			seen.copied_ns = 0;
 		if (rc == 0)
 			table_put(&c->seen, path, &seen);
@@ -465,11 +481,6 @@ static int remove_gone(int to, const struct tree_names *kept)
 			rc = tree_remove(to, there.names[i]);
 	}
 	return rc;
-}
-
-static bool is_first_pass(const struct copier *c)
-{
-	return c->mapped == NULL;
 }
 
 /*

@@ -20,7 +20,7 @@ struct copier_seen {
 };
 
 /**
- * copier_new() - a copier from directory @from to the empty directory @to (both borrowed).
+ * copier_new() - a copier from directory @from to the empty directory @to (both borrowed). Make it before you look for the first time which files are mapped.
  * @clone: try FICLONE before copying bytes.
  * @prefix: path of @from inside the sandbox ("" for the root), for @mapped.
  */

@@ -220,6 +220,59 @@ while True:
 """
 
 
+BRIEFLY = """import mmap,sys
+for line in sys.stdin:
+    if line=='map\\n':
+        f=open(sys.argv[1],'r+b')
+        m=mmap.mmap(f.fileno(),4096)
+        m[0:1]=b'b'
+    elif line=='store\\n':
+        m[0:1]=b'c'
+        m.close()
+        f.close()
+    print('ok',flush=True)
+"""
+
+
+@require("root", "cgroup2")
+def test_store_through_a_mapping_that_came_and_went_between_the_looks_counts(tmp):
+    """As linkers write their output, in a capture of many files: nobody maps it when that begins, nor when all stand still."""
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox = pool.live()
+        top = pool.upper(sandbox)
+        for name in ("a", "z", "zz"):
+            with open(f"{top}/{name}", "wb") as f:
+                f.write(b"0" * 4096)
+        child = group.start(BRIEFLY, top + "/z", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        layers = [job.new_id(), job.new_id()]
+        capture = {"sandbox": sandbox, "trees": [{"n": 0, "target": top}], "freeze": group.freeze, "how": "copy"}
+        log = tmp + "/points"
+        first = pool.job("capture", layer=layers[0], env={"CAY_FAULT": "store.copy.looked:1+=hold", "CAY_FAULT_LOG": log}, **capture)
+
+        def held(times):
+            return leaks.read(log).count("!store.copy.looked") == times and leaks.processes().get(first.process.pid, (0, "", ""))[1] == "T"
+
+        def say(word):
+            child.stdin.write(word + "\n")
+            child.stdin.flush()
+            equal(child.stdout.readline(), "ok\n")
+
+        for n, word in enumerate(("map", None, "store")):  # before a, z and zz are copied
+            wait_until(lambda n=n: held(n + 1), 60, "it is held")
+            if word is not None:
+                say(word)
+            if word == "map":
+                wait_until(lambda: time.time_ns() - os.stat(top + "/z").st_ctime_ns > 50_000_000, 60, "the last change of a time stamp is old")
+            os.kill(first.process.pid, signal.SIGCONT)
+        first.result()
+        pool.run("capture", layer=layers[1], **capture)
+        for layer in layers:
+            with open(pool.layer(layer) + "/z") as f:
+                equal(f.read(1), "c")
+        child.stdin.close()
+        child.stdout.close()
+
+
 @require("root", "cgroup2")
 def test_store_through_a_mapping_counts_for_each_name(tmp):
     """What is stored through one name of a file is not taken from what another name had before the freeze."""
