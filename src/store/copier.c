@@ -466,8 +466,6 @@ static int do_subdir(
 		return rc;
 	out = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	rc = out < 0 ? -errno : do_dir(c, in, out, depth + 1);
-	if (rc == 0 && tree_xattrs_drop(out) < 0)
-		rc = -EIO;
 	return rc < 0 ? rc : copier_attributes(from, name, st, to, name);
 }
 
@@ -515,7 +513,10 @@ static int do_name(struct copier *c, int from, const char *name, int to, int dep
 	return rc < 0 && is_first_pass(c) && is_changing(from, name, &then) ? 0 : rc;
 }
 
-/* What changes under our eyes is left to the second pass; in it nothing can change. */
+/*
+ * What changes under our eyes is left to the second pass; in it nothing can change. @to has no attributes meanwhile: those of the first pass may be others by now, and a default access list
+ * would be inherited by what is made in it.
+ */
 static int do_dir(struct copier *c, int from, int to, int depth)
 {
 	cleanup_names struct tree_names names = { 0 };
@@ -524,6 +525,8 @@ static int do_dir(struct copier *c, int from, int to, int depth)
 
 	if (rc == 0)
 		rc = remove_gone(to, &names);
+	if (rc == 0 && tree_xattrs_drop(to) < 0)
+		rc = -EIO;
 	for (size_t i = 0; rc == 0 && i < names.n; i++) {
 		if (parent > 0)
 			buf_char(&c->path, '/');

@@ -220,6 +220,47 @@ while True:
 """
 
 
+def acl(*entries):
+    """An access list as the kernel takes it (linux/posix_acl_xattr.h): (tag, permissions, id)."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
+
+
+@require("root", "cgroup2")
+def test_what_is_copied_again_inherits_no_access_list(tmp):
+    """In a directory with a default list: a mapped file, and what is in the tree's top, and what came between the passes."""
+    nobody = 0xffffffff
+    default = acl((1, 7, nobody), (2, 7, 12345), (4, 0, nobody), (16, 7, nobody), (32, 0, nobody))
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox = pool.live()
+        top = pool.upper(sandbox)
+        os.mkdir(top + "/d")
+        for name in ("d/f", "d/quiet", "f"):
+            with open(f"{top}/{name}", "w") as f:
+                f.write("x" * 4096)
+            os.chmod(f"{top}/{name}", 0o640)
+        os.mkfifo(top + "/d/pipe", 0o640)
+        for path in (top, top + "/d"):
+            os.setxattr(path, "system.posix_acl_default", default)
+        child = group.start(MAPPER, top + "/d/f", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child.stdin.write("b\n")
+        child.stdin.flush()
+        equal(child.stdout.readline(), "ok\n")
+        layer = job.new_id()
+        held = pool.job("capture", sandbox=sandbox, layer=layer, trees=[{"n": 0, "target": top}], freeze=group.freeze, how="copy",
+                        env={"CAY_FAULT": "store.capture.frozen=hold"})
+        wait_until(lambda: leaks.processes().get(held.process.pid, (0, "", ""))[1] == "T", 60, "it is held")
+        os.utime(top + "/f")
+        os.mkdir(top + "/d/new")
+        os.removexattr(top + "/d/new", "system.posix_acl_default")
+        os.removexattr(top + "/d/new", "system.posix_acl_access")
+        os.kill(held.process.pid, signal.SIGCONT)
+        held.result()
+        same_trees(top, pool.layer(layer), overlay=True)
+        equal(os.getxattr(pool.layer(layer), "system.posix_acl_default"), default)
+        child.stdin.close()
+        child.stdout.close()
+
+
 BRIEFLY = """import mmap,sys
 for line in sys.stdin:
     if line=='map\\n':
