@@ -6,6 +6,7 @@
  */
 #include "store/apply_judge.h"
 #include "base/str.h"
+#include "store/acl.h"
 #include "store/apply.h"
 #include "store/danger.h"
 #include "store/danger_links.h"
@@ -364,10 +365,58 @@ static bool born_since(const struct plan *p, const struct change *c)
 	       (uint64_t)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec >= decided_ns(p, c);
 }
 
-bool plan_sets_mode(const struct change *c)
+/* Does the host's own entry stay, or leave its access list to what replaces it? */
+static bool keeps_acl(const struct change *c)
 {
+	return c->kind == CHANGE_METADATA ||
+	       (c->after->kind == FOUND_FILE && c->before->kind == FOUND_FILE);
+}
+
+/* The list that what @c brings will have; what is new gets one from the directory that it comes into. */
+static int acl_on_host(const struct plan *p, const struct change *c, struct acl *ret)
+{
+	cleanup_fd int parent = -1;
+	const char *name;
+	int dir;
+
+	if (keeps_acl(c)) {
+		dir = found_at(c->before, &name);
+		return acl_get(dir, name, ACL_ACCESS, ret);
+	}
+	parent = apply_nearest(p->b.layers[0].root, c->path);
+	return parent < 0 ? parent : acl_get(parent, ".", ACL_DEFAULT, ret);
+}
+
+mode_t plan_mode(const struct plan *p, const struct change *c, bool *left_out)
+{
+	const struct found *a = c->after;
+	mode_t mode = a->kind == FOUND_NONE ? 0 : a->st.st_mode & 07777;
+	struct acl inside = { 0 }, host = { 0 };
+	const char *name;
+	int dir;
+
+	*left_out = false;
+	if (a->kind == FOUND_NONE || S_ISLNK(a->st.st_mode))
+		return mode;
+	dir = found_at(a, &name);
+	if (acl_get(dir, name, ACL_ACCESS, &inside) < 0 || acl_on_host(p, c, &host) < 0) {
+		*left_out = true; /* nobody knows what the group may */
+		return mode & ~(mode_t)S_IRWXG;
+	}
+	if (inside.n == 0 || acl_alike(&inside, &host))
+		return mode;
+	*left_out = true;
+	if (host.n > 0 && keeps_acl(c))
+		return (mode & ~(mode_t)S_IRWXG) | (c->before->st.st_mode & S_IRWXG);
+	return acl_group_mode(&inside, mode);
+}
+
+bool plan_sets_mode(const struct plan *p, const struct change *c)
+{
+	bool left_out;
+
 	return c->kind == CHANGE_METADATA &&
-	       (c->after->st.st_mode & 07777) != (c->before->st.st_mode & 07777);
+	       plan_mode(p, c, &left_out) != (c->before->st.st_mode & 07777);
 }
 
 /* A directory that the sandbox renamed shows what the host has at its old name: is there nothing any more, or something else? What was in it is then in no layer of the sandbox. */
@@ -449,7 +498,7 @@ static void judge(struct plan *p, const struct change *c)
 	else if (b->kind == FOUND_DIR && a->kind == FOUND_NONE && moved_since(p, c))
 		plan_note(p->conflicts, p, c->path,
 			"it was replaced on the host, or got another mode, after the sandbox had deleted it");
-	else if (plan_sets_mode(c) && b->kind == FOUND_DIR && !p->elsewhere &&
+	else if (plan_sets_mode(p, c) && b->kind == FOUND_DIR && !p->elsewhere &&
 		 ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c))
 		plan_note(p->conflicts, p, c->path,
 			"it got another mode on the host, or something in it changed there, after the sandbox had changed it");

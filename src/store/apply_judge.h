@@ -58,8 +58,14 @@ int plan_judge_end(struct plan *p, bool whole, struct err *err) attr_must_use;
 /** plan_note() - add @path of the tree at hand to one of the lists. @reason: or NULL. */
 void plan_note(json_t *list, const struct plan *p, const char *path, const char *reason);
 
-/** plan_sets_mode() - does the change bring another mode, and nothing else that can be applied? */
-bool plan_sets_mode(const struct change *c);
+/**
+ * plan_mode() - the mode that what @c brings has on the host, where it gets no access list of the sandbox's: the bits of the group are the most that the list's users may, and no right of the group's.
+ * @left_out: may it have had another list inside than it has on the host then?
+ */
+mode_t plan_mode(const struct plan *p, const struct change *c, bool *left_out);
+
+/** plan_sets_mode() - does the change bring another mode (plan_mode()), and nothing else that can be applied? */
+bool plan_sets_mode(const struct plan *p, const struct change *c);
 
 /** plan_can_apply() - is it a file, link or directory? */
 bool plan_can_apply(const struct found *f);

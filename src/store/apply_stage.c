@@ -3,6 +3,7 @@
 #include "store/apply_stage.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "store/acl.h"
 #include "store/apply.h"
 #include "store/copier.h"
 #include "store/source.h"
@@ -10,9 +11,6 @@
 
 #include <sys/stat.h>
 #include <sys/xattr.h>
-
-#define ACL         "system.posix_acl_access"
-#define ACL_DEFAULT "system.posix_acl_default"
 
 /* Find @path again in the merged tree; the walk's own descriptors are gone by now. */
 static int find(const struct stack *stack, const char *path, struct found *ret)
@@ -147,12 +145,12 @@ static int keep_acl(
 	parent = target < 0 ? -1 : apply_parent(target, path, last);
 	if (parent < 0)
 		return -ESTALE;
-	n = tree_xattr_get(parent, last, ACL, acl, sizeof(acl));
+	n = tree_xattr_get(parent, last, ACL_ACCESS, acl, sizeof(acl));
 	if (n == -ENODATA) /* what the staging directory gave it */
-		return drop_xattr(made, ACL);
+		return drop_xattr(made, ACL_ACCESS);
 	if (n < 0)
 		return (int)n;
-	rc = tree_xattr_set_fd(made, ACL, acl, (size_t)n);
+	rc = tree_xattr_set_fd(made, ACL_ACCESS, acl, (size_t)n);
 	return rc < 0 ? rc : fchmod(made, mode) < 0 ? -errno : 0;
 }
 
@@ -168,8 +166,7 @@ static bool is_in(const struct apply_caller *who, gid_t gid)
 	return who->uid == 0 || who->gid == gid;
 }
 
-/* The directory on the host that @path will lie in; where that is new, too, the one that it will lie in. */
-static int nearest(int target, const char *path)
+int apply_nearest(int target, const char *path)
 {
 	cleanup_free char *at = str_dup(path);
 
@@ -207,7 +204,7 @@ static int set_owner(
 		return 0;
 	parent = target < 0 ? -1
 		 : replaces ? apply_parent(target, path, last)
-			    : nearest(target, path);
+			    : apply_nearest(target, path);
 	if (parent < 0 || fstat(parent, &dir) < 0 ||
 		(replaces && fstatat(parent, last, &was, AT_SYMLINK_NOFOLLOW) < 0))
 		return -ESTALE;
@@ -233,17 +230,17 @@ static int inherit_acl(
 
 	if (str_eq(json_string_value(json_object_get(step, "op")), "replace"))
 		return 0;
-	parent = target < 0 ? -1 : nearest(target, path);
+	parent = target < 0 ? -1 : apply_nearest(target, path);
 	if (parent < 0 || fstat(made, &st) < 0)
 		return parent < 0 ? -ESTALE : -errno;
 	n = tree_xattr_get(parent, ".", ACL_DEFAULT, acl, sizeof(acl));
 	if (n < 0 && n != -ENODATA)
 		return (int)n;
 	if (n < 0) {
-		rc = drop_xattr(made, ACL);
+		rc = drop_xattr(made, ACL_ACCESS);
 		return rc == 0 && S_ISDIR(st.st_mode) ? drop_xattr(made, ACL_DEFAULT) : rc;
 	}
-	rc = tree_xattr_set_fd(made, ACL, acl, (size_t)n);
+	rc = tree_xattr_set_fd(made, ACL_ACCESS, acl, (size_t)n);
 	if (rc == 0 && S_ISDIR(st.st_mode))
 		rc = tree_xattr_set_fd(made, ACL_DEFAULT, acl, (size_t)n);
 	return rc < 0 ? rc : fchmod(made, mode) < 0 ? -errno : 0;

@@ -27,6 +27,9 @@ struct apply_stage {
 	bool rootless;
 };
 
+/** apply_nearest() - the directory on the host that @path of directory @target will lie in; where that is new, too, the one that it will lie in. Return: a descriptor or -errno. */
+int apply_nearest(int target, const char *path) attr_must_use;
+
 /** apply_closes() - must a directory with @mode, of whose content the caller @who puts something in, takes something out, or which he moves itself, be opened for that, and closed behind it? Only capabilities go by its owner's rights. */
 static inline bool apply_closes(const struct apply_caller *who, mode_t mode)
 {

@@ -14,12 +14,11 @@
 
 #include <sys/stat.h>
 
-/* @old is what the step takes away or changes, @new what it puts there. The times of directories move with what is in them. */
+/* @old is what the step takes away or changes, @new what it puts there, with @mode. The times of directories move with what is in them. */
 static void add_step(struct plan *p, const char *op, const char *path, const struct found *old,
-	const struct found *new)
+	const struct found *new, mode_t mode)
 {
 	bool there = old->kind != FOUND_NONE;
-	mode_t mode = new->kind != FOUND_NONE ? new->st.st_mode & 07777 : 0;
 	cleanup_free char *origin = plan_origin(p, new);
 
 	(void)json_array_append_new(p->steps,
@@ -57,10 +56,10 @@ static void open_removed(struct plan *p, const char *path, const struct found *o
 }
 
 /* A directory that stays comes before what is in it, and is never in one that is taken away: it is opened before those, and closed behind all else. */
-static void set_dir_mode(
-	struct plan *p, const char *path, const struct found *old, const struct found *new)
+static void set_dir_mode(struct plan *p, const char *path, const struct found *old,
+	const struct found *new, mode_t mode)
 {
-	mode_t was = old->st.st_mode & 07777, mode = new->st.st_mode & 07777;
+	mode_t was = old->st.st_mode & 07777;
 	cleanup_free char *origin = plan_origin(p, new);
 	json_t *step;
 
@@ -91,30 +90,36 @@ static void plan_steps(struct plan *p, const struct change *c)
 {
 	static const struct found none = { .kind = FOUND_NONE, .dir = -1 };
 	const struct found *a = c->after, *b = c->before;
+	bool left_out;
+	mode_t mode;
 
 	if (a->kind != FOUND_NONE && !plan_can_apply(a)) {
 		plan_note(p->skipped, p, c->path, "devices, FIFOs and sockets are not applied");
 		return;
 	}
+	if (c->kind == CHANGE_METADATA && !plan_sets_mode(p, c)) {
+		plan_note(p->skipped, p, c->path, "owners and attributes alone are not applied");
+		return;
+	}
+	mode = plan_mode(p, c, &left_out);
+	if (left_out)
+		plan_note(p->skipped, p, c->path, "its access list is not applied");
 	if (c->kind == CHANGE_METADATA) {
-		if (plan_sets_mode(c) && b->kind == FOUND_DIR)
-			set_dir_mode(p, c->path, b, a);
-		else if (plan_sets_mode(c))
-			add_step(p, "mode", c->path, b, a);
+		if (b->kind == FOUND_DIR)
+			set_dir_mode(p, c->path, b, a, mode);
 		else
-			plan_note(p->skipped, p, c->path,
-				"owners and attributes alone are not applied");
+			add_step(p, "mode", c->path, b, a, mode);
 	} else if (a->kind == FOUND_FILE && b->kind == FOUND_FILE) {
-		add_step(p, "replace", c->path, b, a);
+		add_step(p, "replace", c->path, b, a, mode);
 		if (!keeps_group(p, b))
 			plan_note(p->skipped, p, c->path, "its group on the host is not kept");
 	} else {
 		if (b->kind != FOUND_NONE) {
 			open_removed(p, c->path, b);
-			add_step(p, "remove", c->path, b, &none);
+			add_step(p, "remove", c->path, b, &none, 0);
 		}
 		if (a->kind != FOUND_NONE)
-			add_step(p, "add", c->path, &none, a);
+			add_step(p, "add", c->path, &none, a, mode);
 	}
 }
 

@@ -1320,7 +1320,7 @@ def test_a_link_in_place_of_a_file_whose_mode_changes_is_not_followed(tmp):
 
 def acl(**names):
     """A user's entry beside the owner's, with a mask: what the group's bits of the mode are then."""
-    entries = [(1, 6, 0xffffffff), (2, 6, 1000), (4, 0, 0xffffffff), (16, names.get("mask", 6), 0xffffffff), (32, 0, 0xffffffff)]
+    entries = [(1, 6, 0xffffffff), (2, 6, names.get("user", 1000)), (4, 0, 0xffffffff), (16, names.get("mask", 6), 0xffffffff), (32, 0, 0xffffffff)]
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
 
 
@@ -1342,6 +1342,37 @@ def test_access_lists_of_replaced_files(tmp):
         equal([oct(os.stat(f"{w.host}/{path}").st_mode & 0o7777) for path in ("a", "b", "src/c")], ["0o660", "0o644", "0o640"])
         equal(os.getxattr(w.host + "/a", name), acl())
         equal(os.getxattr(w.host + "/src/c", name), acl(mask=4))
+
+
+@require("root", "btrfs", "loop")
+def test_access_lists_of_the_sandbox_are_no_right_of_the_group(tmp):
+    """They are not applied, and told of. With one the bits of the group are its mask: what a user got inside the file's group does not get on the host."""
+    name = "system.posix_acl_access"
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        for path in ("a", "b", "src/c", "src/deep/d"):
+            os.chmod(f"{w.host}/{path}", 0o640)
+        os.setxattr(w.host + "/src/deep/d", name, acl(mask=4))
+        w.since = w.later()
+        w.again()
+        for path in ("b", "new", "src/c", "src/deep/d"):
+            w.write(path)
+        os.mkdir(w.at + "/made")
+        os.chmod(w.at + "/src/c", 0o600)
+        for path in ("a", "b", "new", "made", "src/c", "gone"):
+            os.setxattr(f"{w.at}/{path}", name, acl())
+        os.setxattr(w.at + "/src/deep/d", name, acl(user=1001))
+        reply = w.apply()
+        equal({s["path"][len(w.host) + 1:]: s["reason"] for s in reply["skipped"]},
+              {path: "its access list is not applied" for path in ("a", "b", "new", "made", "src/c", "src/deep/d", "gone")})
+        equal({path: oct(os.stat(f"{w.host}/{path}").st_mode & 0o7777) for path in ("a", "b", "new", "made", "src/c", "gone")},
+              {path: "0o600" for path in ("a", "b", "new", "made", "src/c", "gone")})
+        equal([path for path in ("a", "b", "new", "made", "src/c", "gone") if name in os.listxattr(f"{w.host}/{path}")], [])
+        equal(os.getxattr(w.host + "/src/deep/d", name), acl(mask=4), "the host's own stays as it was")
+        # what is left is the lists alone: that is no change of a mode
+        reply = w.apply()
+        equal({s["reason"] for s in reply["skipped"]}, {"owners and attributes alone are not applied"})
+        equal(os.getxattr(w.host + "/src/deep/d", name), acl(mask=4))
 
 
 @require("root", "btrfs", "loop")
