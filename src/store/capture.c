@@ -243,7 +243,8 @@ static void use_previous(struct capture *c, unsigned int n, int *previous)
 	fd = *previous < 0 ? -1 : openat(c->home, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	index = fd < 0 ? NULL : fdopen(fd, "r");
 	if (index != NULL)
-		copier_previous(c->copiers[n], *previous, index);
+		copier_previous(
+			c->copiers[n], *previous, pool_can_clone(c->job->store.pool), index);
 }
 
 /* What was linked from a layer that was found damaged meanwhile is no help for the next capture. */

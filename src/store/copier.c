@@ -32,7 +32,7 @@ struct table {
 struct copier {
 	int from, to, previous;
 	int64_t begun_ns; /* wall time, before anybody looks who maps what */
-	bool clone;
+	bool clone, clone_previous;
 	char *prefix;
 	struct table seen, before;
 	struct table
@@ -395,14 +395,30 @@ static bool is_kept(const struct copier *c, const char *path, const struct copie
 	       timespec_ns(&st.st_mtim) == then->mtime_ns;
 }
 
-static bool link_previous(
-	const struct copier *c, const char *path, int to, const char *name, const struct stat *st)
+static bool has_previous(const struct copier *c, const char *path, const struct stat *st)
 {
 	const struct copier_seen *then = table_get(&c->before, path);
 
 	return c->previous >= 0 && S_ISREG(st->st_mode) && st->st_nlink == 1 &&
-	       unchanged(c, then, st) && is_kept(c, path, then) &&
-	       linkat(c->previous, path, to, name, 0) == 0;
+	       unchanged(c, then, st) && is_kept(c, path, then);
+}
+
+/* Whether what the last capture made of @path is now @name of @to, without taking room again. */
+static bool share_previous(const struct copier *c, const char *path, int to, const char *name)
+{
+	cleanup_fd int in = -1, out = -1;
+
+	if (!c->clone_previous)
+		return linkat(c->previous, path, to, name, 0) == 0;
+	in = openat(c->previous, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	out = in < 0 ? -1
+		     : openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (out < 0)
+		return false;
+	if (ioctl(out, FICLONE, in) == 0)
+		return true;
+	(void)unlinkat(to, name, 0);
+	return false;
 }
 
 static int copy_or_link(struct copier *c, int from, const char *name, int to, const struct stat *st)
@@ -418,8 +434,8 @@ static int copy_or_link(struct copier *c, int from, const char *name, int to, co
 		(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", at);
 		return linkat(AT_FDCWD, self, to, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 	}
-	if (link_previous(c, path, to, name, st))
-		return 0;
+	if (has_previous(c, path, st) && share_previous(c, path, to, name))
+		return c->clone_previous ? copier_attributes(from, name, st, to, name) : 0;
 	return copier_entry(from, name, to, name, st, c->clone);
 }
 
@@ -579,7 +595,7 @@ int copier_save(const struct copier *c, FILE *index)
 	return fflush(index) == 0 ? 0 : -errno;
 }
 
-void copier_previous(struct copier *c, int previous, FILE *index)
+void copier_previous(struct copier *c, int previous, bool clone, FILE *index)
 {
 	uint32_t n;
 
@@ -596,4 +612,5 @@ void copier_previous(struct copier *c, int previous, FILE *index)
 		table_put(&c->before, path, &seen);
 	}
 	c->previous = previous;
+	c->clone_previous = clone;
 }

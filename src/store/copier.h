@@ -26,8 +26,12 @@ struct copier_seen {
  */
 struct copier *copier_new(int from, int to, bool clone, const char *prefix) attr_must_use;
 
-/** copier_previous() - unchanged files may be hard links into directory @previous (borrowed), which holds what the index file behind @index says. One that is not whole (a power cut) says nothing. */
-void copier_previous(struct copier *c, int previous, FILE *index);
+/**
+ * copier_previous() - unchanged files may be taken from directory @previous (borrowed, of the file system that is copied to), which holds what the index file behind @index says. One that is not
+ * whole (a power cut) says nothing.
+ * @clone: they share their blocks (FICLONE); else they are one more name of the file, which whoever uses the copies sees in st_nlink and ctime.
+ */
+void copier_previous(struct copier *c, int previous, bool clone, FILE *index);
 
 /**
  * copier_pass() - copy what is missing or changed, remove what is gone.

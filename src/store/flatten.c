@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "store/copier.h"
 #include "store/layer.h"
+#include "store/pool.h"
 #include "store/stack.h"
 #include "store/verbs.h"
 #include "store/verify.h"
@@ -24,6 +25,7 @@ struct flatten {
 	struct store *store;
 	struct stack stack;
 	int top;         /* the new tree */
+	bool clones;     /* the pool's file system can (FICLONE) */
 	json_t *links;   /* "layer inode" -> path in the new tree, of files with several names */
 	struct buf path; /* of the entry at hand */
 };
@@ -33,7 +35,7 @@ static int relink(const struct flatten *f, const char *first, int to, const char
 	return linkat(f->top, first, to, name, 0) < 0 ? -errno : 0;
 }
 
-/* Within a file system the old file itself, else a copy that shares its blocks where it can. */
+/* A copy that shares its blocks where the file system can; else, within one, the old file itself. */
 static int put_file(struct flatten *f, const struct found *e, int to, const char *name)
 {
 	bool many = e->st.st_nlink > 1 && !S_ISCHR(e->st.st_mode);
@@ -41,7 +43,7 @@ static int put_file(struct flatten *f, const struct found *e, int to, const char
 	const char *first = many ? json_string_value(json_object_get(f->links, key)) : NULL;
 	int rc;
 
-	if (!S_ISCHR(e->st.st_mode) && linkat(e->dir, e->name, to, name, 0) == 0)
+	if (!f->clones && !S_ISCHR(e->st.st_mode) && linkat(e->dir, e->name, to, name, 0) == 0)
 		return 0;
 	if (first != NULL && relink(f, first, to, name) == 0)
 		return 0;
@@ -123,9 +125,11 @@ static int put_root(struct flatten *f, int dir, const char *name)
 static int put_tree(
 	struct store *store, const json_t *layers, unsigned int n, int dir, struct err *err)
 {
-	struct flatten f = {
-		.store = store, .top = -1, .links = json_object(), .path = BUF_INIT(1U << 20)
-	};
+	struct flatten f = { .store = store,
+		.top = -1,
+		.clones = pool_can_clone(store->pool),
+		.links = json_object(),
+		.path = BUF_INIT(1U << 20) };
 	json_t *paths = json_array(), *id;
 	char name[16];
 	size_t i;

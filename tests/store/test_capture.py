@@ -4,6 +4,7 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import mmap
 import os
@@ -467,6 +468,36 @@ def old_capture(pool, name="f"):
 def shares(pool, one, other):
     """Is the file of both layers one file?"""
     return os.stat(pool.layer(one) + "/f").st_ino == os.stat(pool.layer(other) + "/f").st_ino
+
+
+def extents(path):
+    """Where the file system keeps the bytes of a file: [(physical, length)] (FS_IOC_FIEMAP)."""
+    room = bytearray(struct.pack("=QQIIII", 0, 1 << 62, 1, 0, 100, 0) + bytes(100 * 56))
+    with open(path, "rb") as f:
+        fcntl.ioctl(f, 0xC020660B, room)
+    n = struct.unpack_from("=I", room, 20)[0]
+    return [struct.unpack_from("=QQ", room, 32 + 56 * i + 8) for i in range(n)]
+
+
+@require("root", "btrfs", "loop")
+def test_unchanged_files_share_blocks_and_not_names_where_the_file_system_can(tmp):
+    """A fork shows st_nlink, and a ctime that moves when a capture of somebody else makes one more name: cron takes no crontab that has two."""
+    with Pool(tmp, "btrfs") as pool:
+        sandbox = pool.live()
+        with open(pool.upper(sandbox) + "/f", "wb") as f:
+            f.write(random.Random(1).randbytes(1 << 20))
+        os.chmod(pool.upper(sandbox) + "/f", 0o640)
+        wait_until(lambda: time.time_ns() - os.stat(pool.upper(sandbox) + "/f").st_ctime_ns > 50_000_000, 60, "the last change of a time stamp is old")
+        first, _reply = pool.capture(sandbox, how="copy")
+        before = os.stat(pool.layer(first) + "/f")
+        layers = [pool.capture(sandbox, how="copy")[0] for _ in range(2)]
+        for layer in layers:
+            same_trees(pool.upper(sandbox), pool.layer(layer), times=True, overlay=True)
+            equal(os.stat(pool.layer(layer) + "/f").st_nlink, 1)
+            subprocess.run(["sync", "-f", pool.layer(layer)], check=True)
+            equal(extents(pool.layer(layer) + "/f"), extents(pool.layer(first) + "/f"))
+        after = os.stat(pool.layer(first) + "/f")
+        equal((after.st_nlink, after.st_ctime_ns), (1, before.st_ctime_ns))
 
 
 @require("root")
