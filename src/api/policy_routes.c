@@ -112,21 +112,28 @@ static int take_scheme(const char *url, struct asked *a, const char **ret_rest, 
 		const char *scheme;
 		uint16_t port;
 		enum policy_transport transport;
-	} schemes[] = { { "https://", 443, POLICY_HTTP }, { "http://", 80, POLICY_HTTP },
-		{ "smtp://", 25, POLICY_SMTP }, { "tcp://", 0, POLICY_TCP },
-		{ "tls://", 443, POLICY_TLS }, { "dns://", POLICY_DNS_PORT, POLICY_DNS } };
+		bool tls, websocket;
+	} schemes[] = { { "https://", 443, POLICY_HTTP, true, false },
+		{ "http://", 80, POLICY_HTTP, false, false },
+		{ "wss://", 443, POLICY_HTTP, true, true },
+		{ "ws://", 80, POLICY_HTTP, false, true },
+		{ "smtp://", 25, POLICY_SMTP, false, false },
+		{ "tcp://", 0, POLICY_TCP, false, false },
+		{ "tls://", 443, POLICY_TLS, false, false },
+		{ "dns://", POLICY_DNS_PORT, POLICY_DNS, false, false } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++) {
 		if (!str_starts(url, schemes[i].scheme))
 			continue;
 		a->rq.port = schemes[i].port;
 		a->rq.transport = schemes[i].transport;
-		a->tls = i == 0;
+		a->rq.websocket = schemes[i].websocket;
+		a->tls = schemes[i].tls;
 		*ret_rest = url + strlen(schemes[i].scheme);
 		return 0;
 	}
-	return err_raise(
-		err, ERR_INVALID, "'%s': not a URL with https, http, smtp, tcp, tls or dns", url);
+	return err_raise(err, ERR_INVALID,
+		"'%s': not a URL with https, http, wss, ws, smtp, tcp, tls or dns", url);
 }
 
 /* "dns://name?type=MX", the form of RFC 4501. */

@@ -292,6 +292,7 @@ struct policy_request exchange_asked(const struct exchange *x, enum policy_stage
 		.port = x->host.port,
 		.transport = POLICY_HTTP,
 		.method = rq->method,
+		.websocket = rq->websocket,
 		.path = x->path,
 		.query = rq->query,
 		.headers = rq->fields,

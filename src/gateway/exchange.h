@@ -133,7 +133,7 @@ int exchange_read_json(struct exchange *x, bool whole);
 /** exchange_forget_json() - nobody looks at @x->json any more. */
 void exchange_forget_json(struct exchange *x);
 
-/** exchange_unread() - what is to be said behind a verdict on a body that nobody could read; "" otherwise. Static. */
+/** exchange_unread() - what is to be said behind a verdict on a body, or a WebSocket, that nobody could read; "" otherwise. Static. */
 const char *exchange_unread(const struct exchange *x);
 
 /** exchange_reserve() - make sure that @n bytes can be held in place of the body, which is held as a whole. To be called before room of the proxy's trees is taken: who has that must not wait here. Return: 0; -ENOMEM without room. Context: fiber; waits. */

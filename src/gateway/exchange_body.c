@@ -239,6 +239,8 @@ void exchange_forget_json(struct exchange *x)
 
 const char *exchange_unread(const struct exchange *x)
 {
+	if (x->request.websocket)
+		return " (it asks for a WebSocket, whose messages no rule reads: upgrade in the policy)";
 	if (x->request.body == HTTP_BODY_NONE || !x->asked_body || x->readable)
 		return "";
 	if (x->too_large)

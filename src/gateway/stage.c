@@ -69,13 +69,19 @@ static bool wait_for_others(
 	return now < deadline_ns;
 }
 
+/* Is it to be counted what messages say? Nobody reads them. */
+static bool sums_messages(const struct exchange *x)
+{
+	return x->request.websocket && (spending_wanted(x->rule) || spending_of_request(x->rule));
+}
+
 static enum ledger_answer reserve(struct exchange *x, uint64_t bytes, struct ledger_result *said)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
 	uint64_t deadline_ns = clock_now_ns() + PROXY_BUDGET_NS;
 	enum ledger_answer answer;
 
-	if (hooks->reserve == NULL)
+	if (hooks->reserve == NULL || sums_messages(x))
 		return LEDGER_UNKNOWN;
 	do {
 		struct ledger_amounts amounts = { .bytes = bytes, .body = x->json };
@@ -178,10 +184,11 @@ static bool set_field(struct exchange *x, const struct policy_change *change)
 	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
 }
 
-/* Is a member removed of which there is none, since there is no body? */
+/* Is a member removed of which there is none, since there is no body? A WebSocket's messages may have it. */
 static bool is_done(const struct exchange *x, const struct policy_change *change)
 {
-	return change->in_body && change->value == NULL && x->request.body == HTTP_BODY_NONE;
+	return change->in_body && change->value == NULL && x->request.body == HTTP_BODY_NONE &&
+	       !x->request.websocket;
 }
 
 /* Return: 0; -EBUSY when there is no room now; -ENOMEM when it is too large; -EACCES when there is nothing to change. */
@@ -224,7 +231,8 @@ static void transform(struct exchange *x)
 	else
 		exchange_because(x, "denied",
 			"rule '%s' changes something that this request has not%s", x->rule->name,
-			rc == -ENOMEM ? ": its body is larger than rules read" : "");
+			rc == -ENOMEM ? ": its body is larger than rules read"
+				      : exchange_unread(x));
 	exchange_no(x, rc, "denied");
 }
 

@@ -5,6 +5,8 @@
 #include "policy/compile.h"
 #include "policy/pattern.h"
 
+#define NOT_READ " is not for rules with upgrade: what is said in a WebSocket is not read"
+
 static int read_status(struct reader *r, const json_t *o, uint16_t *ret)
 {
 	uint64_t status = *ret;
@@ -193,6 +195,8 @@ static int read_transform(struct reader *r, const json_t *rule, struct policy_ru
 		rc = read_changes(r, o, "headers", false, ret);
 	if (rc == 0)
 		rc = read_changes(r, o, "json", true, ret);
+	if (rc == 0 && ret->match->websocket && json_object_get(o, "json") != NULL)
+		rc = reader_fail(r, "json" NOT_READ);
 	if (rc == 0)
 		reader_leave(r, mark);
 	return rc;
@@ -286,6 +290,8 @@ int compile_budget(struct reader *r, const json_t *o, struct policy_rule *ret)
 	if (rc == 0 && json_object_get(o, "sum") != NULL &&
 		ret->match->transports != 1U << POLICY_HTTP)
 		rc = reader_fail(r, "sum is for transport http");
+	if (rc == 0 && json_object_get(o, "sum") != NULL && ret->match->websocket)
+		rc = reader_fail(r, "sum" NOT_READ);
 	return rc;
 }
 

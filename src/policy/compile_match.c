@@ -225,6 +225,24 @@ static int read_transport(struct reader *r, const json_t *o, struct policy_match
 	return rc;
 }
 
+/* Whoever overlooks what a request for a WebSocket asks for has a GET, and nothing else may be read into it. */
+static int read_upgrade(struct reader *r, const json_t *o, struct policy_match *m)
+{
+	static const char *const words[] = { "websocket" };
+	unsigned int chosen = ARRAY_SIZE(words);
+	int rc = reader_choice(r, o, "upgrade", words, ARRAY_SIZE(words), &chosen);
+
+	m->websocket = chosen == 0;
+	if (rc < 0 || !m->websocket)
+		return rc;
+	if (m->n_methods + m->n_fields > 0)
+		return reader_fail(r,
+			"upgrade stands without method and json: a WebSocket is asked for by GET, and what is said in it no rule reads");
+	m->methods = xalloc(sizeof(*m->methods));
+	m->methods[m->n_methods++] = str_dup("GET");
+	return 0;
+}
+
 static const char *check_record(const char *s)
 {
 	for (unsigned int i = 0; i < POLICY_RECORD_COUNT; i++)
@@ -285,7 +303,7 @@ static int default_ports(struct reader *r, const json_t *o, struct policy_match 
 
 	if (http_only && m->transports != 1U << POLICY_HTTP)
 		return reader_fail(
-			r, "method, path, query, headers and json are for transport http");
+			r, "method, path, query, headers, json and upgrade are for transport http");
 	if (m->closes && json_object_get(o, "transport") == NULL && !http_only)
 		m->transports = POLICY_TRANSPORTS_ALL;
 	if (m->closes || m->n_ports > 0)
@@ -308,7 +326,7 @@ int compile_match(struct reader *r, const json_t *rule, struct policy_rule *ret)
 	size_t mark = reader_enter(r, ".match");
 	int rc = reader_object(r, o,
 		KNOWN("host", "port", "transport", "method", "path", "query", "headers", "json",
-			"type"));
+			"type", "upgrade"));
 
 	m->closes = ret->action == POLICY_DENY;
 	if (rc == 0)
@@ -333,6 +351,8 @@ int compile_match(struct reader *r, const json_t *rule, struct policy_rule *ret)
 		rc = read_names(r, o, "headers", &m->headers, &m->n_headers);
 	if (rc == 0)
 		rc = read_fields(r, o, m);
+	if (rc == 0)
+		rc = read_upgrade(r, o, m);
 	if (rc == 0)
 		rc = default_ports(r, o, m);
 	if (rc == 0)

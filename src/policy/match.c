@@ -149,7 +149,7 @@ static void parameter_method(const char *p, size_t n, attr_unused bool exact, vo
 		count(&all->tally, false, all->m->closes);
 }
 
-/* Frameworks let a request say another method than its own. */
+/* Frameworks let a request say another method than its own, and in a WebSocket anything can be said. */
 static bool method_holds(const struct policy_match *m, const struct policy_request *rq)
 {
 	static const char *const others[] = { "x-http-method-override", "x-http-method",
@@ -164,7 +164,7 @@ static bool method_holds(const struct policy_match *m, const struct policy_reque
 	query_each(rq, parameter_method, &all);
 	if (rq->form_says_method && rq->form_method.n > 0)
 		add_method(&all, rq->form_method, false);
-	else if (rq->form_says_method)
+	else if (rq->form_says_method || (rq->websocket && !m->websocket))
 		count(&all.tally, false, m->closes);
 	return tally_holds(&all.tally, false);
 }
@@ -437,7 +437,7 @@ static bool count_value(const json_t *value, void *ctx)
 
 static bool fields_hold(const struct policy_match *m, const struct policy_request *rq)
 {
-	if (rq->has_body && rq->body == NULL)
+	if (rq->websocket || (rq->has_body && rq->body == NULL))
 		return m->closes || m->n_fields == 0;
 	for (size_t i = 0; i < m->n_fields; i++) {
 		struct field_walk walk = { &m->fields[i], { .closes = m->closes } };
@@ -465,6 +465,11 @@ static bool record_holds(const struct policy_match *m, const struct policy_reque
 	return (m->records & (1U << rq->record)) != 0;
 }
 
+static bool upgrade_holds(const struct policy_match *m, const struct policy_request *rq)
+{
+	return rq->websocket == m->websocket;
+}
+
 /* In the order of the stages at which they are known. */
 static const struct condition {
 	const char *name;
@@ -475,6 +480,7 @@ static const struct condition {
 	[MATCH_PORT] = { "port", POLICY_CONNECT, port_holds },
 	[MATCH_TRANSPORT] = { "transport", POLICY_HEAD, transport_holds },
 	[MATCH_RECORD] = { "type", POLICY_HEAD, record_holds },
+	[MATCH_UPGRADE] = { "upgrade", POLICY_HEAD, upgrade_holds },
 	[MATCH_METHOD] = { "method", POLICY_HEAD, method_holds },
 	[MATCH_PATH] = { "path", POLICY_HEAD, path_holds },
 	[MATCH_QUERY] = { "query", POLICY_HEAD, queries_hold },
@@ -489,6 +495,7 @@ void match_seal(struct policy_match *m)
 		[MATCH_PORT] = m->n_ports > 0,
 		[MATCH_TRANSPORT] = m->transports != POLICY_TRANSPORTS_ALL,
 		[MATCH_RECORD] = m->records != 0,
+		[MATCH_UPGRADE] = m->websocket,
 		[MATCH_METHOD] = m->n_methods > 0,
 		[MATCH_PATH] = m->n_paths > 0,
 		[MATCH_QUERY] = m->n_query > 0,

@@ -32,6 +32,7 @@ enum match_member {
 	MATCH_PORT,
 	MATCH_TRANSPORT,
 	MATCH_RECORD,
+	MATCH_UPGRADE,
 	MATCH_METHOD,
 	MATCH_PATH,
 	MATCH_QUERY,
@@ -48,6 +49,7 @@ struct policy_match {
 	unsigned int transports; /* bits 1 << enum policy_transport */
 	unsigned int records;    /* bits 1 << enum policy_record; 0: not asked */
 	unsigned int asked;      /* bits 1 << enum match_member; match_seal() */
+	bool websocket; /* of requests that ask for a WebSocket, and no others; @methods is GET then, @fields empty */
 	char **hosts;
 	size_t n_hosts;
 	struct policy_port_range *ports;

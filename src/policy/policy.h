@@ -9,7 +9,8 @@
  * A rule that looks at something not known yet is neither a match nor a miss. policy_decide() then says %need_more unless an earlier rule decided,
  * and whether anything but a denial is still possible, so that a name or a port that nothing could allow is refused at once.
  *
- * Fail closed: a rule that denies (or holds) by a body field matches when the body is there but could not be read; a rule that allows does not.
+ * Fail closed: a rule that denies (or holds) by a body field matches when the body is there but could not be read; a rule that allows does not. A request for a
+ * WebSocket has any method and a body that cannot be read, unless a rule is for such requests.
  */
 #ifndef CAY_POLICY_POLICY_H
 #define CAY_POLICY_POLICY_H
@@ -78,6 +79,7 @@ struct policy_request {
 		transport; /* from %POLICY_HEAD on; only HTTP has head and body: ask about the others at %POLICY_BODY */
 	enum policy_record record; /* for %POLICY_DNS, whose port is %POLICY_DNS_PORT */
 	struct policy_text method;
+	bool websocket; /* it asks for one: what is said in it then may be anything, and nobody sees it */
 	bool form_says_method;          /* the body is a form that says another one */
 	struct policy_text form_method; /* this; empty: nobody can tell which */
 	struct policy_text

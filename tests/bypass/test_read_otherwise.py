@@ -22,6 +22,7 @@ DENIED = {"path": ["/admin", "/admin/**"]}, {"method": "DELETE"}, {"headers": {"
 RULES = [*({"name": f"no-{i}", "match": {"host": "open.example", **match}, "action": "deny"} for i, match in enumerate(DENIED)),
          {"name": "open", "match": {"host": "open.example"}, "action": "allow"},
          {"name": "get", "match": {"host": "api.example", "method": "GET", "path": ["/ok/**", "/ws"]}, "action": "allow"},
+         {"name": "ws", "match": {"host": "api.example", "path": "/ws", "upgrade": "websocket"}, "action": "allow"},
          {"name": "one", "match": {"host": "api.example", "path": "/one/*/read"}, "action": "allow"},
          {"name": "put", "match": {"host": "api.example", "method": ["PUT"], "path": "/put"}, "action": "allow"},
          {"name": "team", "match": {"host": "api.example", "path": "/team", "headers": {"x-team": "a*"}}, "action": "allow"},
@@ -203,6 +204,9 @@ UNHEARD = {
     "an extension with a bare line end": ask(b"/ok/x", headers=b"Transfer-Encoding: chunked\r\n") + b"0;a=\nb\r\n\r\n" + BEHIND,
     "a body that nobody waits to be asked for": deny(b"/admin", headers=b"Expect: 100-continue\r\n", body=BEHIND),
     # upgrades
+    "an upgrade where something is denied": deny(b"/ws", headers=WS + b"X: " + MARK + b"\r\n"),
+    "an upgrade where one method is let through": ask(b"/ok/ws", headers=WS + b"X: " + MARK + b"\r\n"),
+    "an upgrade that says another method": ask(b"/ws", headers=WS + b"X-HTTP-Method-Override: DELETE\r\nX: " + MARK + b"\r\n"),
     "an upgrade with a body": ask(b"/ws", headers=WS, body=BEHIND),
     "an upgrade with chunks": ask(b"/ws", headers=WS + b"Transfer-Encoding: chunked\r\n") + b"%x\r\n" % len(BEHIND) + BEHIND + b"\r\n0\r\n\r\n",
     "an upgrade by another method": deny(b"/ws", method=b"POST", headers=WS + b"X: " + MARK + b"\r\n"),

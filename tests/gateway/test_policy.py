@@ -61,6 +61,22 @@ def test_explain(instance):
         equal(instance.cay("policy", "explain", "none", url, check=False).returncode, 125, url)
 
 
+def test_explain_a_websocket(instance, tmp):
+    path = os.path.join(tmp, "p.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("rules: [{name: read, match: {host: a.example, method: GET}, action: allow}, {name: talk, match: {host: a.example, path: /ws, upgrade: websocket}, action: allow}]")
+
+    def explain(url):
+        answer = instance.json("policy", "explain", path, url)
+        return [answer.get("rule"), *((r["result"], r["because"]) for r in answer["rules"])]
+
+    equal(explain("https://a.example/ws"), ["read", ("match", ""), ("no", "upgrade")])
+    equal(explain("wss://a.example/ws"), ["talk", ("no", "method"), ("match", "")])
+    equal(explain("ws://a.example/x"), [None, ("no", "method"), ("no", "path")])
+    equal(explain("wss://a.example:8443/ws"), [None, ("no", "port"), ("no", "port")])
+    equal(instance.json("policy", "explain", "read-only-web", "wss://a.example/")["action"], "deny")
+
+
 def test_explain_what_only_head_and_body_tell(instance, tmp):
     path = os.path.join(tmp, "p.yaml")
     with open(path, "w", encoding="utf-8") as f:

@@ -31,7 +31,7 @@ GOOD = [
     match(port=[1, "5-9", "any"]), match(method="GET", path=["/a/*", "**"]), match(query={"a": None, "b": True, "c": ["x*"]}, headers={"x": "y"}),
     match(json={"a": 1, "/b/*/c": ["x", 2], "d": None, "e": {"min": 1}, "f": {"present": True}, "g": {"glob": "x*"}}), match(transport="tcp", port=22),
     match(json={"a": {"not": "x*"}, "b": {"not": ["x", "y"]}}), {"preset": ["llm-openai"], "budgets": {"llm-openai/responses": {"requests": {"max": 1}, "sum": [{"max": 5, "field": "a"}]}}},
-    match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
+    match(upgrade="websocket", path="/x", headers={"a": "b"}), match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 404, "message": "no"}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 0.5, "latency": "1s", "truncate": 0}}]},
     {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"set": {"a": "b"}, "remove": ["c"]}, "json": {"set": {"/x": [1]}}}}]},
     {"secrets": [{"name": "K", "hosts": ".a.example", "in": [{"header": "x"}, {"query": "y"}, {"json": "/z"}, {"form": "f"}, {"sigv4": "*"}]}]},
@@ -39,7 +39,7 @@ GOOD = [
 BAD = [
     {"version": 2}, {"budgets": []}, {"preset": "llm-openai", "budgets": {"llm-openai/models": {"requests": {"per": "1h"}}}}, match(json={"a": {"not": "x", "min": 1}}), match(json={"a": {"not": []}}), {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"), rule(placeholders="keep"), rule(placeholders=True),
     match(host="A.example"), match(host="http://a"), match(host=[]), match(port=0), match(port=70000), match(port="x"), match(method="get"), match(path="x"), match(transport="udp"),
-    match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
+    match(upgrade="h2c"), match(upgrade=True), match(upgrade="websocket", method="GET"), match(upgrade="websocket", json={"a": 1}), match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
     {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"remove": "cookie"}}}]}, {"rules": [{**RULE, "action": "transform", "transform": {"json": {"set": ["x"]}}}]},
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "deny", "budget": {"requests": {"max": 1}}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},
     {"secrets": [{"name": "K", "hosts": "a", "in": [{"header": "x", "query": "y"}]}]},

@@ -3,7 +3,10 @@
 
 import os
 
-from lib.case import equal
+import yaml
+
+from lib import cay
+from lib.case import contains, equal
 from lib.proxy import Proxy, Upstream, frame, head
 
 QUICK = True
@@ -31,9 +34,9 @@ def server(extra=b"", then=b"", agreed=AGREED):
 
 
 class Setup:
-    def __init__(self, tmp, handler):
+    def __init__(self, tmp, handler, rules=None):
         self.upstream = Upstream(handler)
-        self.proxy = Proxy(tmp, ALLOW, {"api.example": self.upstream.address})
+        self.proxy = Proxy(tmp, rules or ALLOW, {"api.example": self.upstream.address})
 
     def __enter__(self):
         return self.proxy, self.upstream
@@ -138,3 +141,52 @@ def test_a_large_frame(tmp):
             head(sock)
             want = frame(2, big) + frame(8, b"")
             equal(receive(sock, len(want)) == want, True)
+
+
+def preset(name):
+    with open(os.path.join(cay.TOP, "defs", "presets", name + ".yaml"), encoding="utf-8") as f:
+        return yaml.safe_load(f)["rules"]
+
+
+def rule(action="allow", budget=None, **match):
+    return {"match": {"host": "api.example", **match}, "action": action, **({"budget": budget} if budget else {})}
+
+
+TOKENS = {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 1000}}
+CASES = {
+    "everything at the host": ([rule()], b"", b"101"),
+    "everything at a path": ([rule(path="/w*")], b"", b"101"),
+    "requests are counted": ([rule(budget={"requests": {"max": 1}})], b"", b"101"),
+    "a rule for it": ([rule(upgrade="websocket")], b"", b"101"),
+    "a rule for it above denials": ([rule(upgrade="websocket", path="/ws"), rule("deny", method="POST", json={"a": 1}), rule()], b"", b"101"),
+    "reading only": (preset("read-only-web"), b"", b"403"),
+    "some methods": ([rule(method=["GET", "POST"])], b"", b"403"),
+    "a body that lacks something": ([rule(json={"a": None})], b"", b"403"),
+    "a method that is denied": ([rule("deny", method="DELETE"), rule()], b"", b"403"),
+    "something in bodies that is denied": ([rule("deny", json={"a": 1}), rule()], b"", b"403"),
+    "a rule for it, and another method": ([rule(upgrade="websocket")], b"X-HTTP-Method-Override: DELETE\r\n", b"403"),
+    "a denial of it": ([rule("deny", upgrade="websocket"), rule()], b"", b"403"),
+    "something that is taken out of bodies": ([{**rule("transform"), "transform": {"json": {"remove": ["/user"]}}}], b"", b"403"),
+    "what answers say is counted": ([rule(budget=TOKENS)], b"", b"429"),
+    "what requests say is counted": ([rule(budget={"sum": {"field": "amount", "max": 1000}})], b"", b"429"),
+}
+
+
+def test_who_says_something_of_methods_or_bodies_lets_no_messages_through(tmp):
+    """No rule sees what is said in a WebSocket: it is a request of any method, with a body that cannot be read."""
+    for i, (name, (rules, headers, status)) in enumerate(CASES.items()):
+        folder = os.path.join(tmp, str(i))
+        os.mkdir(folder)
+        with Setup(folder, server(), rules) as (proxy, upstream):
+            with proxy.connect() as sock:
+                sock.sendall(UPGRADE.replace(b"\r\n\r\n", b"\r\n" + headers + b"\r\n"))
+                equal(head(sock)[9:12], status, name)
+            if status != b"101":
+                contains(proxy.events("net.exchange", 1)[0]["reason"], "a WebSocket", name)
+                equal(upstream.heard, [], name)
+
+
+def test_a_rule_for_websockets_is_for_nothing_else(tmp):
+    with Setup(tmp, server(), [rule(upgrade="websocket"), rule("deny", upgrade="websocket", path="/other")]) as (proxy, upstream):
+        equal(proxy.get("api.example", "/ws")[0], 403)
+        equal(upstream.heard, [])

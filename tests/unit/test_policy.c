@@ -109,7 +109,19 @@ TEST(bad_documents_are_refused_by_name)
 		{ "rules: [{action: allow, match: {host: a, transport: tcp}}]",
 			"rules[0].match: transport tcp needs a port" },
 		{ "rules: [{action: allow, match: {host: a, transport: tcp, port: 1, path: /}}]",
-			"rules[0].match: method, path, query, headers and json are for transport http" },
+			"rules[0].match: method, path, query, headers, json and upgrade are for transport http" },
+		{ "rules: [{action: allow, match: {host: a, upgrade: h2c}}]",
+			"rules[0].match.upgrade: must be one of websocket" },
+		{ "rules: [{action: allow, match: {host: a, upgrade: websocket, method: GET}}]",
+			"rules[0].match: upgrade stands without method and json: a WebSocket is asked for by GET, and what is said in it no rule reads" },
+		{ "rules: [{action: deny, match: {host: a, upgrade: websocket, json: {a: 1}}}]",
+			"rules[0].match: upgrade stands without method and json: a WebSocket is asked for by GET, and what is said in it no rule reads" },
+		{ "rules: [{action: allow, match: {host: a, upgrade: websocket, transport: tcp, port: 1}}]",
+			"rules[0].match: method, path, query, headers, json and upgrade are for transport http" },
+		{ "rules: [{action: allow, match: {host: a, upgrade: websocket}, budget: {sum: {max: 1, field: x}}}]",
+			"rules[0].budget: sum is not for rules with upgrade: what is said in a WebSocket is not read" },
+		{ "rules: [{action: transform, match: {host: a, upgrade: websocket}, transform: {json: {remove: [/x]}}}]",
+			"rules[0].transform: json is not for rules with upgrade: what is said in a WebSocket is not read" },
 		{ "rules: [{action: allow, match: {host: a, type: TXT}}]",
 			"rules[0].match: type is for transport dns" },
 		{ "rules: [{action: allow, match: {host: a, transport: dns, type: A}}]",
@@ -349,6 +361,58 @@ TEST(null_wants_a_name_to_be_missing)
 	rq.n_headers = 1;
 	check_str(asked(p, rq), "allow yes");
 	rq.query = TEXT("b=1&a");
+	check_str(asked(p, rq), "deny");
+	policy_unref(p);
+}
+
+/* Nobody sees what is said in one: it has every method, and a body that cannot be read. */
+TEST(a_websocket_is_let_through_by_who_says_nothing_of_methods_and_bodies_or_means_it)
+{
+	static const struct {
+		const char *match, *action, *websocket, *get;
+	} cases[] = {
+		{ "host: '*'", "allow", "allow x", "allow x" },
+		{ "host: '*', path: /x", "allow", "allow x", "allow x" },
+		{ "host: '*', method: [GET, HEAD]", "allow", "deny", "allow x" },
+		{ "host: '*', json: {a: null}", "allow", "deny", "allow x" },
+		{ "host: '*', upgrade: websocket", "allow", "allow x", "deny" },
+		{ "host: '*', upgrade: websocket", "deny", "deny x", "deny" },
+		{ "host: '*', method: GET", "deny", "deny x", "deny x" },
+		{ "host: '*', method: DELETE", "deny", "deny x", "deny" },
+		{ "host: '*', method: DELETE, path: /y", "deny", "deny", "deny" },
+		{ "host: '*', json: {a: 1}", "deny", "deny x", "deny" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct policy_request rq = request("GET", "/x");
+		struct policy *p;
+		char text[200];
+
+		(void)snprintf(text, sizeof(text), "rules: [{name: x, match: {%s}, action: %s}]",
+			cases[i].match, cases[i].action);
+		p = compiled(text);
+		check_str(asked(p, rq), cases[i].get);
+		rq.websocket = true;
+		check_str(asked(p, rq), cases[i].websocket);
+		policy_unref(p);
+	}
+}
+
+TEST(a_rule_for_websockets_means_no_other_method)
+{
+	struct policy *p = compiled(
+		"rules: [{name: x, match: {host: '*', upgrade: websocket}, action: allow}]");
+	struct policy_field header = { TEXT("x-http-method-override"), TEXT("DELETE") };
+	struct policy_request rq = request("GET", "/x");
+
+	rq.websocket = true;
+	rq.query = TEXT("_method=GET");
+	check_str(asked(p, rq), "allow x");
+	rq.query = TEXT("_method=PUT");
+	check_str(asked(p, rq), "deny");
+	rq.query = TEXT("");
+	rq.headers = &header;
+	rq.n_headers = 1;
 	check_str(asked(p, rq), "deny");
 	policy_unref(p);
 }
