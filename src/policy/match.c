@@ -97,15 +97,22 @@ static void query_each(const struct policy_request *rq, parameter_fn *each, void
 	}
 }
 
-/* Name and value decoded, each into %HTTPHEAD_TARGET_MAX bytes. Return: false when they cannot be. */
-static bool parameter_decode(const char *p, size_t n, char *name, char *value)
+/* "name=value" in two, not decoded yet. */
+static void parameter_split(
+	const char *p, size_t n, struct policy_text *ret_name, struct policy_text *ret_value)
 {
 	const char *equals = n > 0 ? memchr(p, '=', n) : NULL;
 	size_t name_n = equals != NULL ? (size_t)(equals - p) : n;
 	size_t value_n = equals != NULL ? n - name_n - 1 : 0;
 
-	return httphead_decode(p, name_n, true, name, HTTPHEAD_TARGET_MAX) == 0 &&
-	       httphead_decode(p + n - value_n, value_n, true, value, HTTPHEAD_TARGET_MAX) == 0;
+	*ret_name = (struct policy_text){ p, name_n };
+	*ret_value = (struct policy_text){ p + n - value_n, value_n };
+}
+
+/* A name or a value decoded into %HTTPHEAD_TARGET_MAX bytes. Return: false when it cannot be. */
+static bool text_decode(struct policy_text text, char *out)
+{
+	return httphead_decode(text.p, text.n, true, out, HTTPHEAD_TARGET_MAX) == 0;
 }
 
 /* ---- method ----------------------------------------------------------------------------------------------------------------- */
@@ -133,17 +140,17 @@ static void add_method(struct methods *all, struct policy_text method, bool exac
 /* What cannot be decoded is a method that nobody knows. */
 static void parameter_method(const char *p, size_t n, attr_unused bool exact, void *ctx)
 {
-	const char *equals = n > 0 ? memchr(p, '=', n) : NULL;
-	size_t name_n = equals != NULL ? (size_t)(equals - p) : n;
 	char name[HTTPHEAD_TARGET_MAX + 1], value[HTTPHEAD_TARGET_MAX];
+	struct policy_text raw_name, raw_value;
 	struct methods *all = ctx;
 
-	if (name_n <= HTTPHEAD_TARGET_MAX) {
-		parameter_name(p, name_n, name);
+	parameter_split(p, n, &raw_name, &raw_value);
+	if (raw_name.n <= HTTPHEAD_TARGET_MAX) {
+		parameter_name(p, raw_name.n, name);
 		if (!parameter_is(name, "_method"))
 			return;
 	}
-	if (parameter_decode(p, n, name, value))
+	if (text_decode(raw_name, name) && text_decode(raw_value, value))
 		add_method(all, (struct policy_text){ value, strlen(value) }, false);
 	else
 		count(&all->tally, false, all->m->closes);
@@ -292,17 +299,22 @@ struct query_walk {
 	struct tally tally;
 };
 
-/* Text that cannot be decoded counts as seen, and as matched by a rule that denies. */
+/* Text that cannot be decoded counts as seen, and as matched by a rule that denies; never as the very name that a denial wants to be missing. */
 static void count_parameter(const char *p, size_t n, bool exact, void *ctx)
 {
 	char name[HTTPHEAD_TARGET_MAX], value[HTTPHEAD_TARGET_MAX];
 	struct query_walk *walk = ctx;
+	const struct name_pattern *want = walk->want;
+	struct policy_text raw_name, raw_value;
 
-	if (!parameter_decode(p, n, name, value))
-		count(&walk->tally, exact, walk->tally.closes);
-	else if (parameter_is(name, walk->want->name))
-		count(&walk->tally, exact && str_eq(name, walk->want->name),
-			one_of_globs(walk->want->globs, walk->want->n_globs, value, strlen(value)));
+	parameter_split(p, n, &raw_name, &raw_value);
+	if (!text_decode(raw_name, name))
+		count(&walk->tally, false, walk->tally.closes);
+	else if (!text_decode(raw_value, value))
+		count(&walk->tally, exact && str_eq(name, want->name), walk->tally.closes);
+	else if (parameter_is(name, want->name))
+		count(&walk->tally, exact && str_eq(name, want->name),
+			one_of_globs(want->globs, want->n_globs, value, strlen(value)));
 }
 
 static bool query_holds(

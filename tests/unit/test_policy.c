@@ -365,6 +365,25 @@ TEST(null_wants_a_name_to_be_missing)
 	policy_unref(p);
 }
 
+TEST(what_nobody_can_read_is_not_the_parameter_that_has_to_be_there)
+{
+	static const struct {
+		const char *query, *said;
+	} cases[] = { { "", "deny no" }, { "a=1", "deny no" }, { "%ff", "deny no" },
+		{ "a=%00", "deny no" }, { "a=1&%ff", "deny no" }, { "%63onfirm%00=1", "deny no" },
+		{ "a;confirm", "deny no" }, { "Confirm=1", "deny no" }, { "confirm", "allow yes" },
+		{ "c%6fnfirm=1&%ff", "allow yes" }, { "confirm=%ff", "allow yes" } };
+	struct policy *p = compiled(
+		"rules: [{name: no, match: {host: '*', query: {confirm: null}}, action: deny}, {name: yes, match: {host: '*'}, action: allow}]");
+	struct policy_request rq = request("GET", "/");
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		rq.query = TEXT(cases[i].query);
+		check_str(asked(p, rq), cases[i].said);
+	}
+	policy_unref(p);
+}
+
 /* Nobody sees what is said in one: it has every method, and a body that cannot be read. */
 TEST(a_websocket_is_let_through_by_who_says_nothing_of_methods_and_bodies_or_means_it)
 {
