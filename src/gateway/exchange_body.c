@@ -280,7 +280,7 @@ bool exchange_restate_body(struct exchange *x)
 
 	/* pieces of the length that it will be, at most: what is written comes in bytes */
 	r.text.reserved = x->body.reserved;
-	ok = json_dump_callback(x->json, add_text, &r, JSON_COMPACT) == 0;
+	ok = sieve_write(x->json, add_text, &r) == 0;
 	r.text.reserved = 0;
 	if (ok)
 		exchange_replace_body(x, &r.text);

@@ -3,6 +3,7 @@
 #include "gateway/secrets_internal.h"
 #include "gateway/sigv4.h"
 #include "policy/pattern.h"
+#include "policy/sieve.h"
 
 #include <strings.h>
 
@@ -126,7 +127,8 @@ static bool place_in_value(const json_t *value, void *ctx)
 	struct policy_text text = { json_string_value(value), json_string_length(value) };
 	struct buf out = BUF_INIT(place->max);
 
-	if (!json_is_string(value) || !text_holds(text, place->secret->placeholder))
+	if (!json_is_string(value) || sieve_number(value) != NULL ||
+		!text_holds(text, place->secret->placeholder))
 		return true;
 	text_exchange(text, place->secret->placeholder, place->secret->value, &out);
 	place->too_large = place->too_large || buf_failed(&out);

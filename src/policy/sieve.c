@@ -19,7 +19,7 @@
 #define COST_MEMBER  96
 #define COST_ELEMENT 16
 
-#define REAL_GROWS 21 /* "1e9" is written anew with 17 digits, 24 characters at most */
+#define NUMBER_SIGN '\xff' /* before a number that is kept as text: no string in UTF-8 begins so */
 
 enum state {
 	VALUE,
@@ -53,8 +53,7 @@ struct frame {
 struct sieve {
 	const struct sieve_paths *paths;
 	size_t memory, memory_max;
-	size_t bytes, values, objects, arrays, names,
-		reals; /* of the text, whatever is kept of it */
+	size_t bytes, values, objects, arrays, names; /* of the text, whatever is kept of it */
 	int error;
 	enum state state;
 	enum escape escape;
@@ -119,7 +118,7 @@ size_t sieve_memory_of_all(const struct sieve *s)
 
 size_t sieve_text_of_all(const struct sieve *s)
 {
-	return s->bytes + s->reals * REAL_GROWS;
+	return s->bytes;
 }
 
 static int fail(struct sieve *s, int error)
@@ -518,6 +517,31 @@ static bool is_number(const char *p, bool *ret_real)
 	return *at == '\0';
 }
 
+/* Return: NULL when it is larger than what can be kept. */
+static json_t *number_value(const char *text, bool real)
+{
+	double v;
+	long long whole;
+
+	errno = 0;
+	if (real) {
+		v = strtod(text, NULL);
+		return errno == ERANGE && fabs(v) == HUGE_VAL ? NULL : json_real(v);
+	}
+	whole = strtoll(text, NULL, 10);
+	return errno == ERANGE ? NULL : json_integer(whole);
+}
+
+/* As it was written, for sieve_number(). */
+static json_t *number_text(struct sieve *s)
+{
+	char text[NUMBER_MAX + 2] = { NUMBER_SIGN };
+
+	memcpy(text + 1, s->number, s->number_n);
+	pay(s, s->number_n + 1);
+	return json_stringn_nocheck(text, s->number_n + 1);
+}
+
 static int number_ends(struct sieve *s)
 {
 	json_t *value = NULL;
@@ -526,27 +550,20 @@ static int number_ends(struct sieve *s)
 	s->number[s->number_n] = '\0';
 	if (!is_number(s->number, &real))
 		return fail(s, -EBADMSG);
-	s->reals += real;
-	if (!s->wanted) { /* it may be larger than what can be kept */
-		take_scalar(s, NULL);
-		return s->error;
-	}
-	errno = 0;
-	if (real) {
-		double v = strtod(s->number, NULL);
-
-		if (errno == ERANGE && fabs(v) == HUGE_VAL)
+	if (s->wanted) {
+		value = s->paths == NULL ? number_text(s) : number_value(s->number, real);
+		if (value == NULL)
 			return fail(s, -EBADMSG);
-		value = json_real(v);
-	} else {
-		long long v = strtoll(s->number, NULL, 10);
-
-		if (errno == ERANGE)
-			return fail(s, -EBADMSG);
-		value = json_integer(v);
 	}
 	take_scalar(s, value);
 	return s->error;
+}
+
+const char *sieve_number(const json_t *value)
+{
+	const char *text = json_string_value(value);
+
+	return text != NULL && *text == NUMBER_SIGN ? text + 1 : NULL;
 }
 
 static int word_begins(struct sieve *s, char c)

@@ -432,6 +432,16 @@ def test_transform(tmp):
         contains(body, b'{"model":"small"}')
 
 
+def test_numbers_that_a_transform_does_not_set_go_out_as_they_came(tmp):
+    """Who reads decimals, or whole numbers of more than 64 bits, finds what was sent."""
+    rules = [{"name": "t", "match": {"host": "api.example"}, "action": "transform", "transform": {"json": {"set": {"/tag": 19.99, "/max": 5, "/top": 1.0}}}}]
+    numbers = b'"a":19.99,"b":0.1,"c":1e2,"d":1.10,"e":18446744073709551615,"f":-0,"g":[1E+400,%s],"h":"1.10"' % (b"12345678901234567890" * 20)
+    with Setup(tmp, rules=rules) as (proxy, _):
+        status, heard = proxy.get("api.example", method=b"POST", body=b'{"max": 1.0,' + numbers + b"}")
+        equal(status, 200, str(heard))
+        equal(heard.partition(b"\r\n\r\n")[2], b'{"max":5,' + numbers + b',"tag":19.99,"top":1.0}')
+
+
 def test_a_transform_names_headers_in_any_case(tmp):
     """Names of headers have no case: what a policy writes in capitals is the same field, for what is removed and for what is set."""
     rules = [{"name": "t", "match": {"host": "api.example"}, "action": "transform", "transform": {"headers": {"set": {"X-Agent": "cay"}, "remove": ["Cookie"]}}}]

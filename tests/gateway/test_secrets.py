@@ -89,6 +89,14 @@ def test_query_and_body_fields(tmp):
         events(proxy, 2)
 
 
+def test_numbers_beside_a_secret_in_a_body_go_out_as_they_came(tmp):
+    numbers = b'"amount":19.99,"x":0.1,"n":1e2,"z":1.10,"id":18446744073709551615'
+    with Setup(tmp) as (proxy, upstream):
+        body = b'{"auth":[{"token":"' + PLACEHOLDER.encode() + b'"},{"token":1.50}],' + numbers + b"}"
+        equal(proxy.get("api.example", sni="api.example", method=b"POST", body=body)[0], 200)
+        contains(upstream.text(), b'{"auth":[{"token":"' + VALUE.encode() + b'"},{"token":1.50}],' + numbers + b"}")
+
+
 def shown(text, value):
     """Five characters of @value in a row, behind its kept prefix, that @text has; or None."""
     start = value.rindex("_") + 1 if "_" in value else 3

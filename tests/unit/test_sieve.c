@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a sieve keeps, beside jansson, which keeps everything. */
+#include "base/buf.h"
 #include "base/str.h"
 #include "policy/pattern.h"
 #include "policy/sieve.h"
@@ -103,16 +104,36 @@ static json_t *reference(const char *text, size_t n)
 	return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
 }
 
+static int add_text(const char *p, size_t n, void *ctx)
+{
+	buf_add(ctx, p, n);
+	return 0;
+}
+
+/* @tree written anew; free() it. NULL: there is none. */
+static char *written(const json_t *tree)
+{
+	struct buf text = BUF_INIT(SIZE_MAX / 2);
+
+	if (tree == NULL)
+		return NULL;
+	check_int(sieve_write(tree, add_text, &text), 0);
+	return buf_take(&text);
+}
+
 static void same(const char *text, size_t n)
 {
 	json_t *want = reference(text, n);
 
 	for (size_t step = 1; step < 12; step += 5) {
-		json_t *got = sieved(text, n, step, NULL, SIZE_MAX);
+		json_t *tree = sieved(text, n, step, NULL, SIZE_MAX);
+		cleanup_free char *anew = written(tree);
+		json_t *got = anew != NULL ? reference(anew, strlen(anew)) : NULL;
 
 		check((got == NULL) == (want == NULL));
 		check(got == NULL || json_equal(got, want));
 		json_decref(got);
+		json_decref(tree);
 	}
 	json_decref(want);
 }
@@ -149,7 +170,9 @@ TEST(what_nobody_looks_at_is_json_though_it_could_not_be_kept)
 			(void)snprintf(text, sizeof(text), "{\"a\": %s}", beside[i]);
 			check(*beside[i] == '[' ||
 				sieved(text, strlen(text), step, paths, SIZE_MAX) == NULL);
-			check(sieved(text, strlen(text), step, NULL, SIZE_MAX) == NULL);
+			tree = sieved(text, strlen(text), step, NULL, SIZE_MAX);
+			check((tree == NULL) == (strchr(beside[i], 'u') != NULL));
+			json_decref(tree);
 		}
 	}
 	check(sieved("{\"b\": 1e, \"a\": 5}", 19, 3, paths, SIZE_MAX) == NULL);
@@ -225,6 +248,75 @@ TEST(pointers_lead_to_the_same)
 	}
 	alike("{\"a/b\": {\"~\": 5, \"~0\": 6}, \"*\": 7}",
 		(const char *const[]){ "/a~1b/~0", "*" }, 2);
+}
+
+/* Numbers as they came, whatever they are; strings with as few escapes as they need. */
+TEST(what_is_written_anew)
+{
+	static const struct {
+		const char *text, *anew;
+	} cases[] = {
+		{ "[19.99, 0.1, 1e2, 1.10, -0, 0.0, 1E+400, 1e-400]",
+			"[19.99,0.1,1e2,1.10,-0,0.0,1E+400,1e-400]" },
+		{ "{ \"b\" : 18446744073709551615 , \"a\" : [ ] , \"c\" : { } }",
+			"{\"b\":18446744073709551615,\"a\":[],\"c\":{}}" },
+		{ "[\"1.10\", true, false, null, \"\"]", "[\"1.10\",true,false,null,\"\"]" },
+		{ "{\"\\u0061\\n\\\"\": \"\\u0000\\u001f\\/\\\\\\t\"}",
+			"{\"a\\n\\\"\":\"\\u0000\\u001F/\\\\\\t\"}" },
+		{ "[{\"a\": [[1], {\"b\": [2, 3]}], \"c\": 4}, 5]",
+			"[{\"a\":[[1],{\"b\":[2,3]}],\"c\":4},5]" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		json_t *tree = sieved(cases[i].text, strlen(cases[i].text), 7, NULL, SIZE_MAX);
+		cleanup_free char *anew = written(tree);
+
+		check_str(anew, cases[i].anew);
+		json_decref(tree);
+	}
+}
+
+TEST(numbers_that_are_set_have_as_few_digits_as_say_them)
+{
+	json_t *tree = json_pack("[f, f, f, f, f, I, s]", 19.99, 0.1 + 0.2, 1.0, 1e22, -2.5e-9,
+		(json_int_t)INT64_MIN, "x");
+	cleanup_free char *anew = written(tree);
+
+	check_str(
+		anew, "[19.99,0.30000000000000004,1.0,1e+22,-2.5e-09,-9223372036854775808,\"x\"]");
+	check(sieve_number(json_array_get(tree, 0)) == NULL);
+	check(sieve_number(json_array_get(tree, 6)) == NULL);
+	json_decref(tree);
+}
+
+static int refuse_text(const char *p, size_t n, void *ctx)
+{
+	size_t *left = ctx;
+
+	(void)p;
+	*left -= n < *left ? n : *left;
+	return *left == 0 ? -EMSGSIZE : 0;
+}
+
+/* Long ones are given away in pieces; who takes no more of them ends it. */
+TEST(a_long_text_is_written_in_pieces)
+{
+	struct buf text = BUF_INIT(SIZE_MAX / 2);
+	size_t left = 200000;
+	json_t *tree;
+	char *anew;
+
+	buf_char(&text, '[');
+	for (int i = 0; i < 100000; i++)
+		buf_str(&text, i > 0 ? ",{\"a\":[1,\"x\"]}" : "{\"a\":[1,\"x\"]}");
+	buf_char(&text, ']');
+	tree = sieved(text.p, text.n, 4096, NULL, SIZE_MAX);
+	anew = written(tree);
+	check_str(anew, buf_cstr(&text));
+	check_int(sieve_write(tree, refuse_text, &left), -EMSGSIZE);
+	free(anew);
+	json_decref(tree);
+	buf_free(&text);
 }
 
 static json_t *kept(const char *text, const char *pointer, size_t bytes, size_t memory)
@@ -308,7 +400,7 @@ static void counted(const char *text)
 	check_int(sieve_feed(all, text, strlen(text)), 0);
 	check_int(sieve_feed(none, text, strlen(text)), 0);
 	root = sieve_end(all);
-	anew = json_dumps(root, JSON_COMPACT);
+	anew = written(root);
 	check(sieve_memory_of_all(none) >= sieve_memory(all));
 	check(sieve_memory_of_all(none) <= sieve_memory(all) + 20 * strlen(text));
 	check(sieve_text_of_all(none) >= strlen(anew));
@@ -367,6 +459,8 @@ TEST(what_is_said_of_a_tree_is_what_it_takes)
 	costs("[[]]");
 	costs("{\"a\":{\"b\":1}}");
 	costs("\"x\"");
+	costs("1");
+	costs("-123456789.25e-10");
 	costs("\"a text of forty bytes, or some more of it\"");
 }
 
