@@ -125,21 +125,33 @@ static int read_range(struct reader *r, const json_t *v, struct field_pattern *p
 	return 0;
 }
 
+/* Forms of a condition that only one of could be heeded. */
+static int check_forms(struct reader *r, const json_t *v, const struct field_pattern *p)
+{
+	if (p->negated && json_object_size(v) != 1)
+		return reader_fail(r, "not stands alone");
+	if (p->absent && json_object_size(v) != 1)
+		return reader_fail(r, "present: false stands alone");
+	if (p->ranged && p->n_globs > 0)
+		return reader_fail(r, "glob, of text, stands without min and max, of numbers");
+	return 0;
+}
+
 static int read_condition(struct reader *r, const json_t *v, struct field_pattern *p)
 {
 	bool present = true;
 	int rc = reader_object(r, v, KNOWN("glob", "not", "min", "max", "present"));
 
 	p->negated = json_object_get(v, "not") != NULL;
-	if (rc == 0 && p->negated && json_object_size(v) != 1)
-		rc = reader_fail(r, "not stands alone");
 	if (rc == 0)
 		rc = reader_list(
 			r, v, p->negated ? "not" : "glob", check_text, &p->globs, &p->n_globs);
 	if (rc == 0)
 		rc = reader_bool(r, v, "present", &present);
 	p->absent = !present;
-	return rc < 0 ? rc : read_range(r, v, p);
+	if (rc == 0)
+		rc = read_range(r, v, p);
+	return rc == 0 ? check_forms(r, v, p) : rc;
 }
 
 /* The condition on one body field: true, null, a scalar, a list of scalars, {"glob": …}, {"not": …}, {"min": …, "max": …}, {"present": …}. */

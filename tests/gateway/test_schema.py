@@ -30,6 +30,7 @@ GOOD = [
     {}, {"version": 1, "preset": "none"}, {"preset": ["mail-sink", "read-only-web"]}, rule(name="x"), rule(private=True, upstream="10.0.0.1:80"), rule(placeholders="pass"), rule(placeholders="stop"),
     match(port=[1, "5-9", "any"]), match(method="GET", path=["/a/*", "**"]), match(query={"a": None, "b": True, "c": ["x*"]}, headers={"x": "y"}),
     match(json={"a": 1, "/b/*/c": ["x", 2], "d": None, "e": {"min": 1}, "f": {"present": True}, "g": {"glob": "x*"}}), match(transport="tcp", port=22),
+    match(json={"a": {}, "b": {"present": False}, "c": {"present": True, "max": 1}, "d": {"present": True, "glob": "x"}, "e": {"min": 1, "max": 2}}),
     match(json={"a": {"not": "x*"}, "b": {"not": ["x", "y"]}}), {"preset": ["llm-openai"], "budgets": {"llm-openai/responses": {"requests": {"max": 1}, "sum": [{"max": 5, "field": "a"}]}}},
     match(upgrade="websocket", path="/x", headers={"a": "b"}), match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 404, "message": "no"}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 0.5, "latency": "1s", "truncate": 0}}]},
@@ -37,7 +38,8 @@ GOOD = [
     {"secrets": [{"name": "K", "hosts": ".a.example", "in": [{"header": "x"}, {"query": "y"}, {"json": "/z"}, {"form": "f"}, {"sigv4": "*"}]}]},
 ]
 BAD = [
-    {"version": 2}, {"budgets": []}, {"preset": "llm-openai", "budgets": {"llm-openai/models": {"requests": {"per": "1h"}}}}, match(json={"a": {"not": "x", "min": 1}}), match(json={"a": {"not": []}}), {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"), rule(placeholders="keep"), rule(placeholders=True),
+    {"version": 2}, {"budgets": []}, {"preset": "llm-openai", "budgets": {"llm-openai/models": {"requests": {"per": "1h"}}}}, match(json={"a": {"not": "x", "min": 1}}), match(json={"a": {"not": []}}), match(json={"a": {"present": False, "min": 1000}}),
+    match(json={"a": {"present": False, "glob": "x"}}), match(json={"a": {"glob": "ok-*", "max": 5000}}), match(json={"a": {"not": "x", "present": True}}), {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"), rule(placeholders="keep"), rule(placeholders=True),
     match(host="A.example"), match(host="http://a"), match(host=[]), match(port=0), match(port=70000), match(port="x"), match(method="get"), match(path="x"), match(transport="udp"),
     match(upgrade="h2c"), match(upgrade=True), match(upgrade="websocket", method="GET"), match(upgrade="websocket", json={"a": 1}), match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
     {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"remove": "cookie"}}}]}, {"rules": [{**RULE, "action": "transform", "transform": {"json": {"set": ["x"]}}}]},
