@@ -138,6 +138,11 @@ static int note_header(struct http_response *r, bool *framed, const char *line, 
 	return r->minor == 1 && same(value, n, "chunked") ? 0 : -EBADMSG;
 }
 
+bool http_status_bodiless(int status)
+{
+	return status < 200 || status == 204 || status == 304;
+}
+
 static int parse_lines(struct http_response *r, const char *p, size_t n)
 {
 	bool first = true, framed = false;
@@ -165,7 +170,7 @@ static int parse_lines(struct http_response *r, const char *p, size_t n)
 	}
 	if (first)
 		return -EBADMSG;
-	if (r->status < 200 || r->status == 204 || r->status == 304)
+	if (http_status_bodiless(r->status))
 		r->body = HTTP_BODY_NONE;
 	return 0;
 }

@@ -28,6 +28,9 @@ struct http_response {
 	size_t head_size;
 };
 
+/** http_status_bodiless() - does an answer with @status never have a body, whatever its head says (RFC 9112 6.3)? */
+bool http_status_bodiless(int status);
+
 /**
  * http_response_parse() - read the head of a response.
  * @p: bytes received so far. @n: how many. @ret: set when the head is whole.

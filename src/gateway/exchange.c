@@ -134,10 +134,16 @@ static void add_retry_after(struct exchange *x, bool budget)
 		(void)!head_add(&x->answer, "x-should-retry", text_of("false"));
 }
 
+/* Does an answer with @status have no content at all? Of 205 that is who answers to keep to (RFC 9110 15.3.6). */
+static bool has_no_content(int status)
+{
+	return http_status_bodiless(status) || status == 205;
+}
+
 int exchange_answer(struct exchange *x, int status, const char *code)
 {
 	cleanup_free char *text = error_document(x, code);
-	bool head = text_is(x->request.method, "HEAD");
+	bool empty = has_no_content(status), bare = empty || text_is(x->request.method, "HEAD");
 	int rc;
 
 	if (text == NULL) {
@@ -147,16 +153,17 @@ int exchange_answer(struct exchange *x, int status, const char *code)
 	x->answer.n_fields = 0;
 	x->answer.status = status;
 	x->answer.websocket = false;
-	x->answer.has_length = true;
-	x->answer.length = strlen(text);
-	x->answer.body = head ? HTTP_BODY_NONE : HTTP_BODY_LENGTH;
-	(void)!head_add(&x->answer, "content-type", text_of("application/json"));
+	x->answer.has_length = !empty;
+	x->answer.length = empty ? 0 : strlen(text);
+	x->answer.body = bare ? HTTP_BODY_NONE : HTTP_BODY_LENGTH;
+	if (!empty)
+		(void)!head_add(&x->answer, "content-type", text_of("application/json"));
 	(void)!head_add(&x->answer, "cache-control", text_of("no-store"));
 	add_retry_after(x, str_eq(code, "budget"));
 	x->at[EXCHANGE_ANSWERED] = clock_now_ns();
 	x->answered = x->whole = true;
-	rc = channel_send_head(x->front, &x->answer, head);
-	if (head)
+	rc = channel_send_head(x->front, &x->answer, bare);
+	if (bare)
 		return rc == 0 ? channel_flush(x->front) : rc;
 	capture_add(&x->came, text, strlen(text));
 	if (rc == 0)

@@ -95,7 +95,7 @@ struct exchange {
  */
 int exchange_run(struct proxy_conn *conn, struct channel *front);
 
-/** exchange_answer() - answer with a short JSON document instead of asking the world. @code: a word for programs. Return: 0 or -errno. */
+/** exchange_answer() - answer with a short JSON document instead of asking the world; with the head alone where @status has no content (204, 205, 304). @code: a word for programs. Return: 0 or -errno. */
 int exchange_answer(struct exchange *x, int status, const char *code);
 
 /** exchange_no() - answer what cannot go on, by @rc: 503 when there is no room now (-EBUSY), 413 when it is too large (-ENOMEM), else 403 with @code. @x->reason says why. */

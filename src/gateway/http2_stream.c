@@ -206,7 +206,8 @@ void stream2_fields_whole(struct stream2 *s, bool end)
 /* An answer that cannot have a body has none, whatever frame its end comes in: behind its head HTTP/1 has the next answer. */
 static bool has_no_body(const struct stream2 *s, const struct head *head)
 {
-	return s->bare || s->asked_head || head->status == 204 || head->status == 304;
+	return s->bare || s->asked_head ||
+	       (head->status >= 200 && http_status_bodiless(head->status));
 }
 
 static int take_head(struct stream2 *s, struct head *ret)

@@ -379,6 +379,27 @@ def test_answers_without_a_body_have_none_over_http1(tmp):
         client.close()
 
 
+def test_faults_without_a_body_have_none(tmp):
+    """What a rule answers with status 204, 205 or 304 ends with its head, as any client takes it to."""
+    rules = [{"name": str(status), "match": {"host": "api.example", "path": f"/{status}"}, "action": "fault", "fault": {"status": status}} for status in (204, 205, 304)]
+    with Setup(tmp, rules=[*rules, {"match": {"host": "api.example"}, "action": "allow"}]) as (proxy, _):
+        client = Client(proxy)
+        for status in (204, 205, 304):
+            with proxy.connect_tls("api.example") as sock:
+                for method in (b"GET", b"HEAD"):
+                    sock.sendall(method + b" /%d HTTP/1.1\r\nHost: api.example\r\n\r\n" % status + b"GET /next HTTP/1.1\r\nHost: api.example\r\n\r\n")
+                    got = head(sock)
+                    equal(got.startswith(b"HTTP/1.1 %d " % status), True, got.decode())
+                    equal(b"content-length: 0\r\n" in got if (method, status) == (b"GET", 205) else b"content-" not in got, True, got.decode())
+                    got = head(sock)
+                    contains(got, b"HTTP/1.1 200 ", f"behind {status}")
+                    equal(b"/next" in sock.recv(int(got.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])), True)
+            code, _, body, _ = client.answer(client.request(get(b"/%d" % status)))
+            equal((code, body), (status, b""), "over HTTP/2")
+        client.close()
+        equal({e["outcome"] for e in proxy.events("net.exchange", 15)}, {"fault", "forwarded"})
+
+
 def burst(proxy, count, sent=lambda: None):
     """The statuses of @count requests; @sent is called when all are on their way."""
     socks = [proxy.connect_tls("api.example") for _ in range(count)]
