@@ -131,16 +131,20 @@ static void answer_name(struct dns_answer *a, const struct dns_query *q, uint32_
 /* FULL: there are as many names as a sandbox can have, for ever */
 enum outcome { ANSWERED, DENIED, FULL, SILENT, OUTSIDE };
 
-/* Return: can the name be reached? @ret_n: its number; 0 when there is none left. */
+/*
+ * A number for a name that can be reached, once somebody asks for its address: names are few, and given for ever, and who reads a log looks up those of all addresses in it.
+ * Return: false when there is none left. @ret_n: 0 where it takes none.
+ */
 static bool give_number(
 	struct gateway *gw, const struct dns_query *q, unsigned int transports, uint32_t *ret_n)
 {
 	bool new = false, reachable = (transports & ~(1U << POLICY_DNS)) != 0;
+	bool wanted = reachable && (wants(q, DNS_A) || wants(q, DNS_AAAA));
 
-	*ret_n = reachable ? names_give(gw->names, q->name, &new) : 0;
+	*ret_n = wanted ? names_give(gw->names, q->name, &new) : 0;
 	if (new)
 		tell_names(gw);
-	return reachable;
+	return !wanted || *ret_n != 0;
 }
 
 static void answer_reverse(struct dns_answer *a, const struct dns_query *q, const char *name)
@@ -184,7 +188,7 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 		answer_reverse(&a, q, reverse);
 	} else if (gw->policy == NULL) { /* it cannot be had */
 		dns_answer_begin(&a, out, q, DNS_SERVFAIL);
-	} else if (transports != 0 && give_number(gw, q, transports, &number) && number == 0) {
+	} else if (transports != 0 && !give_number(gw, q, transports, &number)) {
 		dns_answer_begin(&a, out, q, DNS_SERVFAIL);
 		outcome = FULL;
 	} else if (transports != 0) {

@@ -9,7 +9,7 @@ import threading
 
 from lib.case import contains, equal
 
-TYPES = {"MX": 15, "TXT": 16, "SRV": 33, "A": 1, "CAA": 257, "ANY": 255}
+TYPES = {"MX": 15, "TXT": 16, "SRV": 33, "A": 1, "CAA": 257, "ANY": 255, "AAAA": 28, "PTR": 12, "HTTPS": 65}
 
 INSIDE = r"""
 import json, socket, struct, sys
@@ -184,3 +184,13 @@ def test_a_name_that_is_no_text(instance):
         for host in ("?.example", "ok?.example", "ü.example"):
             instance.wait_event("net.denied", box, lambda e, host=host: e["data"]["host"] == host)
         equal([e for e in instance.events(box) if e["type"] == "gateway.ended"], [])
+
+
+def test_what_asks_for_no_address_takes_none(instance):
+    """A sandbox has 8192 names, for ever: the names of all addresses in a log, and other records, must not use them up."""
+    others = [("8.8.8.8.in-addr.arpa", "PTR", False), ("x.example", "HTTPS", True), ("y.example", "MX", False), ("z.example", "SRV", False)]
+    with instance.sandbox(policy='{"rules": [{"match": {"host": "*"}, "action": "allow"}]}') as box:
+        equal([a[:2] for a in ask(instance, box, *others)], [[0, 0]] * 4)
+        said = ask(instance, box, ("first.example", "A", False), ("x.example", "AAAA", False), ("y.example", "ANY", False))
+    equal([a[1] for a in said], [1, 1, 2])
+    equal([a[2][-8:] for a in said], ["c6120001", "00000002", "00000003"])
