@@ -204,10 +204,18 @@ void pump_send_input(struct stream *client, const json_t *ok)
 			json_integer_value(json_object_get(ok, "input_taken"))));
 }
 
+enum stream_patience pump_patience(const void *ctx)
+{
+	const struct server *srv = ctx;
+
+	return srv->stopping ? STREAM_WAITS_TAKEN : STREAM_WAITS;
+}
+
 int pump_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
 {
-	struct stream *client = ctx;
+	struct saved_reader *r = ctx;
 
-	pump_send(client, type, payload, n);
-	return stream_drain(client, PUMP_WINDOW, clock_now_ns() + CALL_NS);
+	pump_send(r->client, type, payload, n);
+	r->reached = pump_reached(r->reached, type, payload, n);
+	return stream_drain_slowly(r->client, PUMP_WINDOW, r->patience, r->ctx);
 }

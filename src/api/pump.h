@@ -73,7 +73,18 @@ void pump_send_object(struct stream *client, enum frame_type type, json_t *objec
 /** pump_send_input() - tell the client how much input arrived: from the keeper's answer @ok to an attach. */
 void pump_send_input(struct stream *client, const json_t *ok);
 
-/** pump_saved() - exec_frame_fn: to the client @ctx, waiting while it is slow. */
+/** struct saved_reader - who is sent what was saved of an exec's output. */
+struct saved_reader {
+	struct stream *client;
+	stream_patience_fn *patience;
+	const void *ctx;  /* of @patience */
+	uint64_t reached; /* offset of the output behind what it was sent */
+};
+
+/** pump_patience() - stream_patience_fn of a client that can come back: of the struct server @ctx. */
+enum stream_patience pump_patience(const void *ctx);
+
+/** pump_saved() - exec_frame_fn: to the struct saved_reader @ctx, waiting while that is slow. Return: 0, -errno; -ETIMEDOUT: it is waited for no longer. */
 int pump_saved(void *ctx, enum frame_type type, const void *payload, size_t n);
 
 /** pumps_wake() - let all of them see that the server ends. */

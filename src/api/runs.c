@@ -9,6 +9,7 @@
  * (1) A sandbox of a run carries `run` in its document, written in the commit that makes it together with its exec, until it is kept; a server that finds it at its start knows that somebody may come back.
  * (2) While FOLLOWED the stream holds the sandbox's lock, and lends it while it only listens to the command: to snapshots, forks, changes of policy and settings, which leave the command
  *     alone. What would not (pause, suspend, rewind, apply) is refused meanwhile; who stops or removes the sandbox ends the command first, and the run with it.
+ *     It listens until its client has taken all of the output, however slowly that reads: a server that ends before leaves the run to the next one. Who stops or removes it does not wait for the client.
  * (3) Where its keeper is prepared it gets its orders before that commit, and works on them meanwhile: all but the execve. No command runs whose row is not there: the keeper
  *     holds it until it is told that, and a keeper that loses its server before gives everything up.
  */
@@ -270,6 +271,14 @@ static void run_terminate(struct run *r, uint64_t grace_ms)
 		;
 }
 
+/* Its client is waited for no longer. */
+static void run_hurry(struct sandbox *sb)
+{
+	sb->lent = false;
+	if (sb->reader != NULL)
+		waiters_wake(&sb->reader->writable);
+}
+
 bool run_interrupt(struct sandbox *sb, uint64_t grace_ms)
 {
 	struct run r = { .sb = sb };
@@ -280,8 +289,41 @@ bool run_interrupt(struct sandbox *sb, uint64_t grace_ms)
 	if (grace_ms > 0)
 		run_terminate(&r, grace_ms);
 	run_kill(&r);
+	run_hurry(sb);
 	exec_unref(r.exec);
 	return true;
+}
+
+/* Of a client whose run is lent. */
+static enum stream_patience run_patience(const void *ctx)
+{
+	const struct sandbox *sb = ctx;
+
+	return sb->lent ? pump_patience(sb->srv) : STREAM_WAITS_NOT;
+}
+
+/* Return: -ESHUTDOWN where the server ends before its client has taken what it was sent: the next one has it, too. Else 0, also when nobody waits for the client. */
+static int run_taken(struct run *r)
+{
+	int rc = stream_drain_slowly(r->client, 0, run_patience, r->sb);
+
+	return rc == -ETIMEDOUT && r->sb->lent ? -ESHUTDOWN : 0;
+}
+
+/* The same, of the few words behind the output. */
+static int run_told(struct run *r)
+{
+	int rc;
+
+	if (r->client == NULL)
+		return 0;
+	stream_cork(r->client, false);
+	if (r->client->queued == 0)
+		return 0;
+	sandbox_lend(r->sb);
+	rc = run_taken(r);
+	sandbox_lend_no_more(r->sb);
+	return rc;
 }
 
 /*
@@ -348,16 +390,18 @@ void runs_settle(struct server *srv)
  * Its client has its answer and ends: for a moment we leave it the processor, which is often the one that woke it, and do not hear of its end, which would wake us in the midst of that. Whoever
  * asks for something meanwhile finds no rows all the same: runs_settle().
  */
-static void run_leaves(struct run *r)
+static enum run_end run_leaves(struct run *r)
 {
 	struct server *srv = r->sb->srv;
 
 	stream_hold(r->client, true);
-	stream_cork(r->client, false);
+	if (run_told(r) < 0)
+		return RUN_GOES_ON;
 	list_append(&srv->leaving, &r->leaving);
 	(void)waiters_wait(&r->left, clock_now_ns() + LEAVE_NS);
 	run_settle(r);
 	stream_hold(r->client, false);
+	return r->forgotten ? RUN_GOES : RUN_GOES_LATER;
 }
 
 /*
@@ -369,8 +413,34 @@ static enum run_end run_goes(struct run *r, const struct change_counts *changes)
 	send_summary(r, false, changes);
 	if (r->client == NULL)
 		return run_forget(r) ? RUN_GOES : RUN_STAYS;
-	run_leaves(r);
-	return r->forgotten ? RUN_GOES : RUN_GOES_LATER;
+	return run_leaves(r);
+}
+
+/* Only now is it known that its client was not told: the next server does it. @promise: stolen. */
+static enum run_end run_stays_promised(struct run *r, json_t *promise)
+{
+	(void)json_object_set_new(r->sb->doc, "run", promise);
+	sandbox_index(r->sb);
+	(void)!sandbox_save(r->sb, false, NULL);
+	return RUN_GOES_ON;
+}
+
+static enum run_end run_stays(struct run *r, const struct change_counts *changes)
+{
+	json_t *promise = json_incref(json_object_get(r->sb->doc, "run"));
+	struct err err;
+
+	(void)json_object_del(r->sb->doc, "run");
+	sandbox_index(r->sb);
+	if (r->sb->keeper == NULL)
+		(void)!sandbox_save(r->sb, false, NULL);
+	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
+		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
+	send_summary(r, true, changes);
+	if (run_told(r) < 0)
+		return run_stays_promised(r, promise);
+	json_decref(promise);
+	return RUN_STAYS;
 }
 
 /* The command is over: keep the sandbox when its changes are worth something, and say so. */
@@ -379,20 +449,12 @@ static enum run_end run_finish(struct run *r)
 	struct change_counts changes;
 	bool known = run_changes(r, &changes) == 0, none = known && changes.mounted == 0;
 	enum run_end end;
-	struct err err;
 
 	gateway_drain(r->sb);
 	/* what cannot be compared is kept */
 	if (!r->keep && (r->rm || none) && (end = run_goes(r, &changes)) != RUN_STAYS)
 		return end;
-	(void)json_object_del(r->sb->doc, "run");
-	sandbox_index(r->sb);
-	if (r->sb->keeper == NULL)
-		(void)!sandbox_save(r->sb, false, NULL);
-	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
-		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
-	send_summary(r, true, known ? &changes : NULL);
-	return RUN_STAYS;
+	return run_stays(r, known ? &changes : NULL);
 }
 
 /* Behind the client's back: it has its answer. */
@@ -441,6 +503,7 @@ static void run_let_go(struct run *r, enum run_end end)
 		r->exec->sink = NULL;
 	buf_free(&r->pump.early);
 	exec_unref(r->exec);
+	r->sb->reader = NULL;
 	r->sb->run = end == RUN_GOES_ON ? RUN_ORPHAN : RUN_NONE;
 	if (end == RUN_GOES_LATER)
 		run_orphaned(r->sb);
@@ -460,8 +523,13 @@ static enum run_end run_follow(struct run *r)
 {
 	int rc;
 
+	r->sb->reader = r->client;
 	sandbox_lend(r->sb);
 	rc = pump_run(&r->pump);
+	if (rc == 0 && r->client->queued > 0) {
+		stream_cork(r->client, false); /* who is behind is not woken by the status */
+		rc = run_taken(r);
+	}
 	sandbox_lend_no_more(r->sb);
 	if (rc == -ESHUTDOWN)
 		return RUN_GOES_ON;
@@ -479,6 +547,21 @@ static enum run_end run_new(struct run *r)
 	return run_begin(r, &err) == 0 ? run_follow(r) : run_failed(r, &err);
 }
 
+/* Its keeper has gone, or has forgotten it. */
+static enum run_end run_follow_saved(struct run *r, uint64_t from)
+{
+	struct saved_reader reader = { r->client, run_patience, r->sb, from };
+	bool goes_on;
+
+	r->sb->reader = r->client;
+	sandbox_lend(r->sb);
+	goes_on = (exec_saved_replay(r->exec, from, pump_saved, &reader) == -ETIMEDOUT &&
+			  r->sb->lent) ||
+		  run_taken(r) < 0;
+	sandbox_lend_no_more(r->sb);
+	return goes_on ? RUN_GOES_ON : run_finish(r);
+}
+
 /* Somebody came back, with everything until @from. */
 static enum run_end run_again(struct run *r, uint64_t from)
 {
@@ -489,10 +572,8 @@ static enum run_end run_again(struct run *r, uint64_t from)
 	pump_send_object(
 		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
 	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
-	if (!exec_is_held(r->exec)) {
-		(void)exec_saved_replay(r->exec, from, pump_saved, r->client);
-		return run_finish(r);
-	}
+	if (!exec_is_held(r->exec))
+		return run_follow_saved(r, from);
 	pump_init(&r->pump, r->exec, r->client, &r->sb->keeper->link);
 	r->pump.cork_status = true;
 	r->exec->sink = &r->pump.sink;

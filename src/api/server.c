@@ -25,7 +25,6 @@
 #define DRAIN_NS         (60 * NS_PER_S)
 #define UNMOUNT_NS       (5 * NS_PER_S)
 #define UNMOUNT_AGAIN_NS (20 * NS_PER_MS)
-#define LAST_WORD_NS     (5 * NS_PER_S)
 #define RETIRE_NS        (60 * NS_PER_S)
 
 /* --- slots --- */
@@ -487,8 +486,7 @@ static void dispatch(struct http_conn *conn, void *ctx)
 	while (!srv->ready)
 		(void)waiters_wait(&srv->became_ready, 0);
 	api_dispatch(conn, srv);
-	if (srv->stopping)
-		(void)!stream_drain(http_stream(conn), 0, clock_now_ns() + LAST_WORD_NS);
+	(void)!http_taken(conn); /* who has not got its answer yet is worked for */
 	server_idle(srv);
 }
 

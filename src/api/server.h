@@ -138,6 +138,8 @@ struct sandbox {
 	bool locked;        /* an operation that may not meet another is under way */
 	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
 	bool borrowed; /* and has it */
+	struct stream *
+		reader; /* of a run: its client, who may still be taking the output when the command has ended */
 	struct list readings; /* jobs that read its files: api/readings.h */
 	unsigned int opening; /* those of them that have not opened all yet */
 	bool sealing;         /* its files are on their way into a layer */

@@ -28,6 +28,14 @@ static void wait_for_status(struct stream *client, struct sandbox *sb, struct ex
 		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
 }
 
+/* What was saved of its output, from @from on. */
+static int replay(struct stream *client, struct exec *e, uint64_t from)
+{
+	struct saved_reader r = { client, pump_patience, e->sandbox->srv, from };
+
+	return exec_saved_replay(e, from, pump_saved, &r);
+}
+
 /* @rc: of pump_run(). Return: 0, or an error for the client. */
 static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc, struct err *err)
 {
@@ -50,8 +58,8 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 	/* the sandbox was stopped: the status is known all the same, and what its keeper still had of the output is on disk; of one that was removed it may not be */
 	if (!json_is_object(json_object_get(e->doc, "status")))
 		return err_raise(err, ERR_UNAVAILABLE, "the sandbox ended");
-	/* a client that takes too long comes back for the rest */
-	(void)!exec_saved_replay(e, p->reached, pump_saved, p->client);
+	/* a client that had not taken it when the server ends comes back for the rest */
+	(void)!replay(p->client, e, p->reached);
 	return 0;
 }
 
@@ -82,33 +90,20 @@ static int attach_live(
 	return rc;
 }
 
-struct saved {
-	struct stream *client;
-	uint64_t reached;
-};
-
-static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
-{
-	struct saved *s = ctx;
-
-	s->reached = pump_reached(s->reached, type, payload, n);
-	return pump_saved(s->client, type, payload, n);
-}
-
 /*
  * While the sandbox is suspended there is what its exec has written until then. When it is not any more the stream ends without a status, as when the server ends: the client comes
  * back with the offset that it has, and learns how much of its input has arrived.
  */
 static int attach_away(struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from)
 {
-	struct saved s = { client, from };
+	struct saved_reader r = { client, pump_patience, sb->srv, from };
 	unsigned int rewinds = e->rewinds;
-	int rc = sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, on_saved, &s) : 0;
+	int rc = sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, pump_saved, &r) : 0;
 
 	wait_while_away(client, sb, e);
 	e->expected = client->error == 0 && !client->eof;
 	if (e->rewinds != rewinds)
-		pump_send_offset(client, e, s.reached);
+		pump_send_offset(client, e, r.reached);
 	return rc;
 }
 
@@ -120,7 +115,7 @@ static int attach_here(
 
 	/* the keeper forgets the oldest of many */
 	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
-		rc = exec_saved_replay(e, from, pump_saved, client);
+		rc = replay(client, e, from);
 	return rc;
 }
 

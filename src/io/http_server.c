@@ -13,8 +13,6 @@
 #define LINGER_NS       (2 * NS_PER_S)
 #define WRITE_HIGH      (1U << 20)
 #define BODY_STEP       65536U
-#define STALL_NS \
-	(2 * NS_PER_S) /* a server that ends waits for a peer that takes, or brings, nothing */
 
 struct http_conn {
 	struct stream s;
@@ -154,23 +152,26 @@ void http_begin(struct http_conn *conn, int status, const char *type, const char
 	stream_write(&conn->s, out.p, out.n);
 }
 
-/* Until the peer has taken enough; of a server that ends, only while it takes anything. */
-static int write_drain(struct http_conn *c)
+static enum stream_patience patience(const void *ctx)
 {
-	const uv_stream_t *to = (const uv_stream_t *)&c->s.pipe;
-	size_t before = SIZE_MAX;
-	int rc;
+	const struct http_conn *c = ctx;
 
-	while ((rc = stream_drain(&c->s, WRITE_HIGH, clock_now_ns() + STALL_NS)) == -ETIMEDOUT) {
-		size_t left = uv_stream_get_write_queue_size(to);
+	return c->srv->ending ? STREAM_WAITS_TAKEN : STREAM_WAITS;
+}
 
-		if (c->srv->ending && left == before) {
-			c->s.error = rc; /* nor does anybody wait for the rest */
-			break;
-		}
-		before = left;
-	}
+/* Until the peer has taken enough. */
+static int write_drain(struct http_conn *c, size_t limit)
+{
+	int rc = stream_drain_slowly(&c->s, limit, patience, c);
+
+	if (rc == -ETIMEDOUT)
+		c->s.error = rc; /* nor does anybody wait for the rest */
 	return rc;
+}
+
+int http_taken(struct http_conn *conn)
+{
+	return write_drain(conn, 0);
 }
 
 int http_write(struct http_conn *conn, const void *p, size_t n)
@@ -183,7 +184,7 @@ int http_write(struct http_conn *conn, const void *p, size_t n)
 	stream_write(&conn->s, size, strlen(size));
 	stream_write(&conn->s, p, n);
 	stream_write(&conn->s, "\r\n", 2);
-	return write_drain(conn);
+	return write_drain(conn, WRITE_HIGH);
 }
 
 void http_end(struct http_conn *conn)
@@ -242,7 +243,7 @@ static int fill(struct http_conn *c)
 	bool late = false;
 	int rc;
 
-	while ((rc = stream_fill(&c->s, clock_now_ns() + STALL_NS)) == -ETIMEDOUT &&
+	while ((rc = stream_fill(&c->s, clock_now_ns() + STREAM_STALL_NS)) == -ETIMEDOUT &&
 		clock_now_ns() < deadline) {
 		if (late)
 			return -ESHUTDOWN;
@@ -409,10 +410,9 @@ static void conn_main(void *arg)
 		if (n <= 0 || !request_read(c, (size_t)n))
 			break;
 		c->srv->handler(c, c->srv->ctx);
-		if (!c->ended || c->upgraded || c->close_after || !c->body_done)
-			break;
-		/* who asks on and on and reads no answer would have them all kept here */
-		if (stream_drain(&c->s, WRITE_HIGH, clock_now_ns() + HTTP_IDLE_NS) < 0)
+		/* who still reads is not idle, and nothing is closed under him; who asks on and on and reads no answer would have them all kept here */
+		if (http_taken(c) < 0 || !c->ended || c->upgraded || c->close_after ||
+			!c->body_done)
 			break;
 	}
 	if (c->upgraded || c->close_after)

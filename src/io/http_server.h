@@ -84,6 +84,9 @@ void http_end(struct http_conn *conn);
 /** http_upgrade() - answer 101 and hand the stream over to the handler; the connection closes when it returns. */
 void http_upgrade(struct http_conn *conn, const char *protocol);
 
+/** http_taken() - wait until the peer has taken the answer, as http_write() does. Return: 0 or -errno. Context: waits. */
+int http_taken(struct http_conn *conn) attr_must_use;
+
 /** http_replied() - has an answer begun? */
 bool http_replied(const struct http_conn *conn);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/stream.h"
-#include "base/clock.h"
 
 #include <poll.h>
 #include <string.h>
@@ -273,6 +272,24 @@ int stream_drain(struct stream *s, size_t limit, uint64_t deadline_ns)
 	while (s->queued > limit && s->error == 0) {
 		if (waiters_wait(&s->writable, deadline_ns) < 0)
 			return -ETIMEDOUT;
+	}
+	return s->error;
+}
+
+int stream_drain_slowly(
+	struct stream *s, size_t limit, stream_patience_fn *patience, const void *ctx)
+{
+	size_t before = SIZE_MAX;
+
+	while (s->queued > limit && s->error == 0) {
+		/* unlike @s->queued it tells of a piece of which a part was taken */
+		size_t left = uv_stream_get_write_queue_size((const uv_stream_t *)&s->pipe);
+		enum stream_patience now = patience(ctx);
+
+		if (now == STREAM_WAITS_NOT || (now == STREAM_WAITS_TAKEN && left == before))
+			return -ETIMEDOUT;
+		before = left;
+		(void)waiters_wait(&s->writable, clock_now_ns() + STREAM_STALL_NS);
 	}
 	return s->error;
 }

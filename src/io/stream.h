@@ -8,6 +8,7 @@
 #define CAY_IO_STREAM_H
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "io/fiber.h"
 
 #define STREAM_IN_HIGH (4U << 20)
@@ -63,6 +64,26 @@ int stream_fill_now(struct stream *s) attr_must_use;
 
 /** stream_drain() - wait until at most @limit bytes are queued. Return: 0, -EPIPE and other -errno, -ETIMEDOUT. Context: fiber; waits. */
 int stream_drain(struct stream *s, size_t limit, uint64_t deadline_ns) attr_must_use;
+
+/* How long a peer is waited for that takes nothing, where that counts. */
+#define STREAM_STALL_NS (2 * NS_PER_S)
+
+/** enum stream_patience - how long a peer is waited for that reads slowly, or not at all now. */
+enum stream_patience {
+	STREAM_WAITS,       /* for as long as it is there */
+	STREAM_WAITS_TAKEN, /* while it takes something */
+	STREAM_WAITS_NOT
+};
+
+typedef enum stream_patience stream_patience_fn(const void *ctx);
+
+/**
+ * stream_drain_slowly() - the same without a deadline.
+ * @patience: asked with @ctx whenever the peer took something, when somebody woke @s->writable, and every %STREAM_STALL_NS.
+ * Return: 0, -EPIPE and other -errno, -ETIMEDOUT: the peer is there, and waited for no longer. Context: fiber; waits.
+ */
+int stream_drain_slowly(struct stream *s, size_t limit, stream_patience_fn *patience,
+	const void *ctx) attr_must_use;
 
 /**
  * stream_finish() - say that nothing more will be sent, and read on (and forget) until the peer is done too.

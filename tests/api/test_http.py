@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 
@@ -58,6 +59,26 @@ def test_who_only_ends_his_own_side_has_his_answer(instance, tmp):
                 more = s.recv(65536)
                 assert more, seen[-300:]
                 seen += more
+
+
+def test_who_reads_slowly_has_the_whole_answer(instance):
+    """Also when he said that he asks for nothing more, and the server has nothing more to say."""
+    size = 5000000
+    with instance.sandbox() as box:
+        instance.ok(box, f"head -c {size} /dev/zero >/root/f")
+        target = f"/v1/sandboxes/{box}/files?path=/root/f"
+        with connected(instance, request("GET", target, b"", b"Connection: close\r\n")) as last, connected(instance, request("GET", target)) as ended:
+            ended.shutdown(socket.SHUT_WR)
+            poll, seen = select.poll(), {}
+            for s in (last, ended):
+                seen[s] = b""
+                while len(seen[s]) < 4300000:
+                    seen[s] += s.recv(1 << 16)
+                poll.register(s, select.POLLRDHUP | select.POLLHUP)
+            equal(poll.poll(9000), [], "hung up on a reader that has not read all")
+            for s in (last, ended):
+                seen[s] += everything(s)
+                equal(seen[s].endswith(b"\r\n0\r\n\r\n"), True, f"{len(seen[s])} bytes")
 
 
 @require("root")

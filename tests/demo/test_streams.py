@@ -2,11 +2,15 @@
 """Long streams through `cay run` when one side is slow: every byte arrives, and nothing but the slow side waits."""
 
 import hashlib
+import json
 import os
+import select
 import subprocess
 
-from lib.case import equal, timeout
-from lib.cay import BUILD
+from lib.case import contains, equal, timeout
+from lib.cay import BUILD, OBJECT, STATUS, STDOUT
+
+WAITS = True
 
 BYTES = 24 << 20
 CAY = os.path.join(BUILD, "cay")
@@ -39,3 +43,63 @@ def test_long_input_waits_for_a_slow_command(instance, tmp):
     done = subprocess.run([CAY, "run", "-i", "--", "python3", "-c", script], cwd=tmp, env=instance.environment(),
                           input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, check=False)
     equal((done.returncode, done.stdout.decode().strip()), (0, hashlib.sha256(data).hexdigest()), done.stderr.decode())
+
+
+LAST = 588000  # bytes: more than waits in cay and in its socket, less than what makes the command itself wait
+SAYS = f"yes abcdefghijklm | head -c {LAST}; exit 3"
+
+
+def stays(*sockets, seconds=9):
+    """Who still has something to read is not left: longer than any server that goes by the clock would wait."""
+    poll = select.poll()
+    for s in sockets:
+        poll.register(s, select.POLLRDHUP | select.POLLHUP)
+    equal(poll.poll(seconds * 1000), [], "hung up on a reader that has not read all")
+
+
+@timeout(120)
+def test_a_reader_at_rest_has_the_end_of_its_run(instance):
+    streams = [instance.run_stream(["sh", "-c", "yes | head -c 450000; exit 3"], rm=rm) for rm in (False, True)]
+    for _ in streams:
+        instance.wait_event("exec.ended", match=lambda event: event["data"]["output_bytes"] == 450000)
+    stays(*[stream.sock for stream in streams])
+    for stream in streams:
+        frames = stream.until(STATUS)
+        equal(sum(len(payload) - 8 for kind, _, payload in frames if kind == STDOUT), 450000)
+        equal(json.loads(frames[-1][2])["code"], 3)
+        kind, _, summary = stream.next()
+        equal((kind, json.loads(summary)["summary"]["kept"]), (OBJECT, False))
+        equal(stream.next(), None)
+
+
+def cay_run(instance, cwd, *options):
+    """`cay run` of a command whose output nobody reads yet, when it has ended: (process, its error output later on)."""
+    start = len(instance.events()) + 1
+    process = subprocess.Popen([CAY, "run", *options, "--", "sh", "-c", "touch new; " + SAYS], cwd=cwd, env=instance.environment(),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    instance.wait_event("exec.ended", match=lambda event: event["data"]["output_bytes"] == LAST, start=start)
+    return process
+
+
+def equal_end(process, kept):
+    out, err = process.communicate(timeout=60)
+    equal((process.returncode, len(out), b"cay diff" in err), (3, LAST, kept), err.decode())
+
+
+@timeout(120)
+def test_a_reader_at_rest_has_the_end_of_its_run_from_the_next_server(fresh, tmp):
+    process, removed = cay_run(fresh, tmp), cay_run(fresh, tmp, "--rm")
+    fresh.stop()
+    fresh.start()
+    equal_end(process, True)
+    equal_end(removed, False)
+
+
+@timeout(120)
+def test_whoever_ends_a_run_does_not_wait_for_its_reader(fresh, tmp):
+    """Its command has ended, or goes on; its client has all that was written all the same."""
+    process = cay_run(fresh, tmp)
+    box = fresh.get("/v1/sandboxes")["sandboxes"][0]["id"]
+    fresh.cay("stop", box, timeout=20)
+    contains(fresh.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+    equal_end(process, True)
