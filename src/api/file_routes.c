@@ -4,6 +4,7 @@
 #include "api/readings.h"
 #include "api/server.h"
 #include "api/steps.h"
+#include "api/writings.h"
 #include "api_handlers.h"
 #include "base/str.h"
 
@@ -167,13 +168,30 @@ int api_files_get(struct api_call *call, struct err *err)
 	return rc;
 }
 
-static int put_stream(struct api_call *call, struct job *job, struct err *err)
+/* What came so far is not the file: the empty frame must not say that it is. */
+static int put_given_up(struct job *job, ssize_t n, struct err *err)
+{
+	framelink_abort(job_link(job));
+	(void)!job_end(job, NULL, NULL);
+	if (n == -ESHUTDOWN)
+		return err_raise(err, ERR_SHUTTING_DOWN,
+			"the server is shutting down; the file was not written");
+	return n < 0 ? err_raise(err, ERR_INVALID,
+			       "the body is malformed or incomplete; the file was not written")
+		     : err_raise(err, ERR_TIMEOUT,
+			       "nothing was taken of the body for %llu s; the file was not written",
+			       CALL_NS / NS_PER_S);
+}
+
+static int put_stream(struct api_call *call, struct sandbox *sb, struct job *job, struct err *err)
 {
 	cleanup_buf struct buf part = BUF_INIT(1U << 20);
 	struct framelink *l = job_link(job);
+	struct writing w;
 	ssize_t n;
 	int rc = 0;
 
+	writing_begin(&w, sb, job);
 	for (;;) {
 		n = http_body_read(call->conn, &part);
 		if (n <= 0 || l->dead || list_empty(&l->calls))
@@ -184,21 +202,15 @@ static int put_stream(struct api_call *call, struct job *job, struct err *err)
 		if (rc < 0)
 			break;
 	}
-	/* what came so far is not the file: the empty frame must not say that it is */
-	if (n < 0 || rc == -ETIMEDOUT) {
-		framelink_abort(l);
-		(void)!job_end(job, NULL, NULL);
-		if (n == -ESHUTDOWN)
-			return err_raise(err, ERR_SHUTTING_DOWN,
-				"the server is shutting down; the file was not written");
-		return n < 0 ? err_raise(err, ERR_INVALID,
-				       "the body is malformed or incomplete; the file was not written")
-			     : err_raise(err, ERR_TIMEOUT,
-				       "nothing was taken of the body for %llu s; the file was not written",
-				       CALL_NS / NS_PER_S);
+	if (n >= 0 && rc != -ETIMEDOUT) {
+		framelink_send(l, FRAME_STDIN, 0, NULL, 0);
+		(void)job_await(job);
 	}
-	framelink_send(l, FRAME_STDIN, 0, NULL, 0);
-	return job_end(job, NULL, err);
+	if (writing_end(&w)) {
+		(void)!job_end(job, NULL, NULL);
+		return writing_was_cut(sb, err);
+	}
+	return n < 0 || rc == -ETIMEDOUT ? put_given_up(job, n, err) : job_end(job, NULL, err);
 }
 
 int api_files_put(struct api_call *call, struct err *err)
@@ -214,10 +226,8 @@ int api_files_put(struct api_call *call, struct err *err)
 		return -EIO;
 	}
 	steps_wait(sb);
-	if (sb->state != SANDBOX_RUNNING) {
-		rc = err_raise(err, ERR_STATE,
-			"sandbox '%s' is %s: files can only be put into a running one", sb->name,
-			sandbox_state_name(sb->state));
+	rc = writing_allowed(sb, err);
+	if (rc < 0) {
 		sandbox_rest(sb);
 		sandbox_unref(sb);
 		return rc;
@@ -232,7 +242,7 @@ int api_files_put(struct api_call *call, struct err *err)
 		rc = job_start(call->srv, sb->keeper, json_incref(request), NULL, NULL, &job, err);
 	json_decref(request);
 	if (rc == 0)
-		rc = put_stream(call, job, err);
+		rc = put_stream(call, sb, job, err);
 	if (rc == 0) {
 		(void)server_event(call->srv, sb, EVENT_FILES_PUT, NULL,
 			json_pack("{s:s,s:s}", "path", api_text(call, "path"), "format",

@@ -13,6 +13,8 @@ struct job {
 	void *ctx;
 	struct framecall call;
 	struct err spawn_error; /* why cay-spawn did not start it */
+	struct server *srv;
+	bool reaped; /* or it never began */
 };
 
 static void on_frame(struct framelink *l, const struct frame *f)
@@ -37,6 +39,7 @@ static int start_as(struct server *srv, enum spawn_kind kind, pid_t beside, json
 		return rc;
 	}
 	job = xnew(struct job);
+	job->srv = srv;
 	(void)!str_copy(job->id, sizeof(job->id), id.s);
 	job->fn = fn;
 	job->ctx = ctx;
@@ -68,6 +71,21 @@ struct framelink *job_link(struct job *job)
 bool job_ended(const struct job *job)
 {
 	return job->call.done || job->link.dead;
+}
+
+bool job_await(struct job *job)
+{
+	return framelink_call_answered(&job->call, clock_now_ns() + JOB_NS);
+}
+
+bool job_reaped(const struct job *job)
+{
+	return job->reaped || job->srv->spawn_fd < 0;
+}
+
+void job_kill(struct job *job)
+{
+	spawner_cleanup(job->srv, job->id);
 }
 
 static void closed(struct stream *s)
@@ -125,6 +143,8 @@ bool job_on_spawn_event(struct server *srv, const struct spawn_event *e)
 			continue;
 		if (e->kind == SPAWN_EVENT_FAILED)
 			(void)err_raise_sys(&job->spawn_error, -e->status, "start a job");
+		job->reaped = e->kind != SPAWN_EVENT_STARTED;
+		waiters_wake(&job->link.progress);
 		return true;
 	}
 	return false;

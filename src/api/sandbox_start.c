@@ -4,6 +4,7 @@
 #include "api/exec_past.h"
 #include "api/lives.h"
 #include "api/sandbox_parts.h"
+#include "api/writings.h"
 #include "base/fault.h"
 #include "base/str.h"
 
@@ -13,6 +14,7 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save)
 
 	if (k == NULL)
 		return;
+	writings_stop(sb);
 	gateway_close(sb);
 	list_for_each (&sb->execs, node, next)
 		list_entry(node, struct exec, node)->archived = true;
@@ -20,6 +22,7 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save)
 	if (sb->keeper == k)
 		sb->keeper = NULL;
 	keeper_unref(k);
+	writings_allow(sb);
 	execs_tidy(sb);
 }
 

@@ -381,6 +381,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	sb->next_channel = 1;
 	list_init(&sb->execs);
 	list_init(&sb->readings);
+	list_init(&sb->writings);
 	waiters_init(&sb->changed);
 	mishaps_init(&sb->mishaps);
 	log_budget_init(&sb->told_refused, srv->journal);

@@ -11,6 +11,7 @@
 #include "api/gateways.h"
 #include "api/hold.h"
 #include "api/index.h"
+#include "api/jobs.h"
 #include "api/keeper_pool.h"
 #include "api/mishaps.h"
 #include "api/mounted.h"
@@ -140,9 +141,11 @@ struct sandbox {
 	bool borrowed; /* and has it */
 	struct stream *
 		reader; /* of a run: its client, who may still be taking the output when the command has ended */
-	struct list readings; /* jobs that read its files: api/readings.h */
-	unsigned int opening; /* those of them that have not opened all yet */
-	bool sealing;         /* its files are on their way into a layer */
+	struct list readings;    /* jobs that read its files: api/readings.h */
+	unsigned int opening;    /* those of them that have not opened all yet */
+	bool sealing;            /* its files are on their way into a layer */
+	struct list writings;    /* jobs that put files into it: api/writings.h */
+	unsigned int unwritable; /* no further one begins */
 	bool gone;
 	const struct telling
 		*birth; /* announced in the commit that says that it is there; NULL: nothing is */
@@ -419,43 +422,6 @@ void keeper_unref(struct keeper *k);
 
 /** keeper_on_spawn_event() - what cay-spawn reports about @id; false when it is no keeper's. */
 bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e);
-
-/* --- jobs.c --- */
-
-struct job;
-
-/** job_frame_fn - gets every frame but the reply, on the loop. */
-typedef void job_frame_fn(void *ctx, const struct frame *f);
-
-/**
- * job_start() - start a job and send @request (stolen; gets "state").
- * @beside: keeper of the running sandbox into which the job looks; NULL = it needs the store alone.
- * @fn: may be NULL.
- */
-int job_start(struct server *srv, const struct keeper *beside, json_t *request, job_frame_fn *fn,
-	void *ctx, struct job **ret, struct err *err);
-
-/** job_link() - for sending STDIN frames and for stream_hold(). */
-struct framelink *job_link(struct job *job);
-
-/** job_ended() - has it replied, or died? */
-bool job_ended(const struct job *job);
-
-/** job_end() - wait for the reply and let go of the job. Context: waits. */
-int job_end(struct job *job, json_t **ret_ok, struct err *err);
-
-/** job_run() - both. Context: waits. */
-int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, json_t **ret_ok,
-	struct err *err);
-
-/** job_end_for() - job_end() for a client that reads its result and nothing else: when it has gone the job ends. @client: its stream. Context: waits. */
-int job_end_for(struct job *job, const struct stream *client, json_t **ret_ok, struct err *err);
-
-/** job_run_above() - job_run() of one that, rootless too, may enter the namespaces of every sandbox; it has none of its own. Context: waits. */
-int job_run_above(struct server *srv, json_t *request, json_t **ret_ok, struct err *err);
-
-/** job_on_spawn_event() - as for keepers. */
-bool job_on_spawn_event(struct server *srv, const struct spawn_event *e);
 
 /* --- sandboxes.c --- */
 

@@ -7,7 +7,7 @@
  *   resume:  template filled from the object, keeper beside it -> processes made, held -> catalogue (running), synced -> go -> template and object go
  *
  * Invariants
- *  (1) while the catalogue says suspended nothing of the sandbox has run since the object was made;
+ *  (1) while the catalogue says suspended nothing of the sandbox has run since the object was made, and nobody has put files into it;
  *  (2) an object is EXACT only when the processes can never run again: a crash between that and the catalogue is finished at the next start, and what the catalogue
  *      cannot take (full disk) with the next change of the sandbox;
  *  (3) before `go` nothing has happened: every failure leaves the sandbox suspended;
@@ -19,6 +19,7 @@
 #include "api/memories.h"
 #include "api/moments.h"
 #include "api/sandbox_parts.h"
+#include "api/writings.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -142,6 +143,7 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
 	(void)json_object_set_new(
 		sb->doc, "suspended_by", json_string(str_eq(reason, "idle") ? "idle" : "request"));
 	rc = sandbox_save(sb, false, err);
+	writings_stop(sb);
 	if (rc == 0)
 		rc = moment_suspend(&m, err);
 	(void)fault("sandbox.suspend.stopped");
@@ -154,6 +156,7 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
 		sandbox_drop_keeper(sb, false);
 		live_end(TAKE_PTR(m.memory));
 	}
+	writings_allow(sb);
 	moment_fini(&m);
 	if (rc < 0) {
 		if (sb->state != SANDBOX_SUSPENDED)

@@ -294,6 +294,11 @@ int stream_drain_slowly(
 	return s->error;
 }
 
+void stream_abort(struct stream *s)
+{
+	(void)shutdown(descriptor_of(s), SHUT_RDWR);
+}
+
 static void on_shutdown(uv_shutdown_t *req, attr_unused int status)
 {
 	free(req);

@@ -91,6 +91,9 @@ int stream_drain_slowly(struct stream *s, size_t limit, stream_patience_fn *pati
  */
 void stream_finish(struct stream *s, uint64_t deadline_ns);
 
+/** stream_abort() - the peer finds the connection at its end now, whatever is queued: that is thrown away. */
+void stream_abort(struct stream *s);
+
 /** stream_close() - send what is queued (5 seconds at most), close, then call @closed on the loop; only then may the memory go. */
 void stream_close(struct stream *s, void (*closed)(struct stream *s));
 
