@@ -376,6 +376,15 @@ int capture_filled(struct capture *c, struct dump_report *ret, struct err *err)
 	return rc;
 }
 
+void capture_end_twins(const struct capture *c)
+{
+	const uint32_t end = DUMP_END;
+	struct dump_report r;
+
+	if (c->filled && fdpass_send(c->dumper, &end, sizeof(end), NULL, 0) == 0)
+		(void)receive(c, &r, sizeof(r), LET_GO_NS);
+}
+
 /* Who does not end when it is killed hangs in the kernel: it is not waited for for ever. */
 static void wait_end(const struct capture *c)
 {

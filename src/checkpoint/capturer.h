@@ -3,7 +3,7 @@
  * DOC: checkpoint/capturer.h - a keeper's side of a capture: it starts the dumper inside U1 and connects it to a template.
  *
  *   capture_begin() -> capture_prepare() -> where programs have filters capture_suspend() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> capture_twins() -> … -> capture_release()
- *   -> (c->dumper readable) capture_filled() -> capture_end()
+ *   -> (c->dumper readable) capture_filled() -> capture_end_twins() -> capture_end()
  */
 #ifndef CAY_CHECKPOINT_CAPTURER_H
 #define CAY_CHECKPOINT_CAPTURER_H
@@ -75,6 +75,9 @@ int capture_release(struct capture *c, struct dump_report *ret, struct err *err)
 
 /** capture_filled() - the memory is in the template, or why not; twins are still there. @ret: figures. */
 int capture_filled(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
+
+/** capture_end_twins() - end the twins, if their memory is in the template: it is free when this returns, and they count as processes until capture_end(). Context: blocks while that takes. */
+void capture_end_twins(const struct capture *c);
 
 /**
  * capture_end() - let all go, if that is still to do, and wait for the end of the dumper and of its twins. Idempotent.

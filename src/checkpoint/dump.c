@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define CLOSE_TRIES 3 /* of tracee_hurry() each */
 
@@ -497,6 +498,22 @@ static void release_all(struct dump *d)
 	}
 }
 
+/* They are waited for, and not reaped. */
+static void end_twins(const struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].twin.host != 0)
+			(void)kill(d->processes[i].twin.host, SIGKILL);
+	}
+	for (size_t i = 0; i < d->n; i++) {
+		siginfo_t info;
+
+		if (d->processes[i].twin.host != 0)
+			(void)waitid(P_PID, (id_t)d->processes[i].twin.host, &info,
+				WEXITED | WNOWAIT | __WALL);
+	}
+}
+
 static void forget_all(struct dump *d)
 {
 	for (size_t i = 0; i < d->n; i++) {
@@ -859,9 +876,12 @@ int dump_main(void)
 	/* somebody was killed meanwhile, or the twin of one: another try finds another state */
 	if (rc == -ESRCH)
 		r.err.code = ERR_BUSY;
-	/* twins stay until the keeper has seen that they are still what was copied */
-	if (report(&r) == 0)
-		(void)!wait_for(DUMP_END); /* said by closing the socket */
+	/* twins stay until the keeper has seen that they are still what was copied, and count as processes until it has taken back what it has lent for them: then it closes the socket */
+	if (report(&r) == 0 && wait_for(DUMP_END) == 0) {
+		end_twins(&d);
+		if (report(&r) == 0)
+			(void)!wait_for(DUMP_END);
+	}
 	forget_all(&d);
 	return rc == 0 ? 0 : 1;
 }

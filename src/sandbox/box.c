@@ -188,8 +188,8 @@ static int prepare_builder(struct box *box, const struct spec *expect, struct er
 	return 0;
 }
 
-/* What the groups are told; a defence that is off leaves its limit out. */
-static struct cgroup_limits group_limits(const struct spec *spec)
+/* A defence that is off leaves its limit out. */
+struct cgroup_limits box_group_limits(const struct spec *spec)
 {
 	struct cgroup_limits limits = spec->limits;
 
@@ -200,24 +200,9 @@ static struct cgroup_limits group_limits(const struct spec *spec)
 	return limits;
 }
 
-void box_lend(struct box *box, uint64_t pids, uint64_t bytes)
-{
-	struct cgroup_limits was = group_limits(&box->done), now = was;
-
-	if (box->lent.pids == pids && box->lent.memory_bytes == bytes)
-		return;
-	was.pids += was.pids != 0 ? box->lent.pids : 0;
-	was.memory_bytes += was.memory_bytes != 0 ? box->lent.memory_bytes : 0;
-	now.pids += now.pids != 0 ? pids : 0;
-	now.memory_bytes += now.memory_bytes != 0 ? bytes : 0;
-	/* what is in use cannot be taken back where the kernel refuses it (version 1): the keeper tries again */
-	if (cgroup_set_limits(&box->cgroup, &was, &now) == 0)
-		box->lent = (struct cgroup_limits){ .pids = pids, .memory_bytes = bytes };
-}
-
 static int set_limits(struct box *box, const struct spec *spec, struct err *err)
 {
-	struct cgroup_limits was = group_limits(&box->done), now = group_limits(spec);
+	struct cgroup_limits was = box_group_limits(&box->done), now = box_group_limits(spec);
 	int rc = cgroup_set_limits(&box->cgroup, &was, &now);
 
 	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
@@ -498,6 +483,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		.live = -1,
 		.builder_sock = -1,
 		.timens = -1,
+		.pids_max = -1,
 		.time = -1,
 		.u2 = -1,
 		.filters = filter_inherited() + FILTERS_OURS,

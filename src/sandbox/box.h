@@ -65,6 +65,7 @@ struct box {
 	int timens;       /* a time namespace with these, -1 = none: they are the machine's */
 	uint64_t charged; /* bytes elsewhere that count against the disk limit */
 	struct spec spec; /* valid after box_start() */
+	int pids_max;     /* cgroup_pids_open() while processes are lent, or are about to be; -1 */
 	struct cgroup_limits lent; /* above the limits that were asked for, for the moment */
 };
 
@@ -133,11 +134,27 @@ int box_netlink(const struct box *box, int protocol) attr_must_use;
 /** box_program() - open one of our programs. Return: descriptor or -errno. */
 int box_program(const struct box_config *config, const char *name) attr_must_use;
 
+/** box_group_limits() - what the groups of @spec are told. */
+struct cgroup_limits box_group_limits(const struct spec *spec) attr_must_use;
+
+/** box_lend_ready() - what box_lend_pids() would do first; it closes it again. */
+void box_lend_ready(struct box *box);
+
+/** box_lend_pids() - let there be @n more processes than were asked for, while so many of ours count as theirs; 0 ends it. Where nothing limits them it does nothing. Context: behind box_lend_ready() 1 µs. */
+void box_lend_pids(struct box *box, uint64_t n);
+
 /**
- * box_lend() - let the limits be @pids and @bytes higher than what was asked for, while processes and memory of ours count against them; 0, 0 ends it. What nothing
- * limits stays so.
+ * box_lend_memory() - let the programs have as much memory more than was asked for as they use now, while copies of theirs count, too; never more than was asked for once more, also
+ * when something is lent still. Where nothing limits it it does nothing.
  */
-void box_lend(struct box *box, uint64_t pids, uint64_t bytes);
+void box_lend_memory(struct box *box);
+
+/**
+ * box_take_back_memory() - of what box_lend_memory() has lent, all that is not in use. With control groups of version 2 it is all of it, and the kernel ends programs that have taken
+ * it; with those of version 1 they keep what they have, get no more, and it is to be called again.
+ * Return: bytes that are still lent.
+ */
+uint64_t box_take_back_memory(struct box *box);
 
 /** box_kill() - send SIGKILL to every process of the sandbox. Their parent has to reap them: see keeper_kill_all(). */
 void box_kill(const struct box *box);

@@ -336,3 +336,59 @@ bool box_changed(const struct box *box)
 	}
 	return false;
 }
+
+/* --- what is lent --- */
+
+void box_lend_ready(struct box *box)
+{
+	if (box->pids_max < 0 && box_group_limits(&box->done).pids != 0)
+		box->pids_max = cgroup_pids_open(&box->cgroup);
+}
+
+void box_lend_pids(struct box *box, uint64_t n)
+{
+	uint64_t asked = box_group_limits(&box->done).pids;
+
+	if (n != box->lent.pids)
+		box_lend_ready(box);
+	if (box->pids_max >= 0 && n != box->lent.pids &&
+		cgroup_lend_pids(box->pids_max, asked + n) == 0)
+		box->lent.pids = n;
+	if (box->lent.pids == 0)
+		fd_close(&box->pids_max);
+}
+
+/* Return: 0 or -errno. */
+static int lend_bytes(struct box *box, uint64_t bytes)
+{
+	uint64_t asked = box_group_limits(&box->done).memory_bytes;
+	int rc = bytes == box->lent.memory_bytes
+			 ? 0
+			 : cgroup_lend_memory(
+				   &box->cgroup, asked + box->lent.memory_bytes, asked + bytes);
+
+	if (rc == 0)
+		box->lent.memory_bytes = bytes;
+	return rc;
+}
+
+void box_lend_memory(struct box *box)
+{
+	uint64_t asked = box_group_limits(&box->done).memory_bytes,
+		 used = cgroup_memory(&box->cgroup);
+
+	if (asked != 0 && used != UINT64_MAX)
+		(void)!lend_bytes(box, used < asked ? used : asked);
+}
+
+uint64_t box_take_back_memory(struct box *box)
+{
+	uint64_t asked = box_group_limits(&box->done).memory_bytes, used;
+
+	if (lend_bytes(box, 0) == 0)
+		return 0;
+	used = cgroup_memory(&box->cgroup);
+	if (used > asked && used - asked < box->lent.memory_bytes)
+		(void)!lend_bytes(box, used - asked);
+	return box->lent.memory_bytes;
+}

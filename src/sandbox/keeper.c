@@ -358,6 +358,8 @@ static int next_timeout_ms(const struct keeper *k)
 	}
 	if (k->capture_deadline_ns != 0 && k->capture_deadline_ns < first)
 		first = k->capture_deadline_ns;
+	if (k->loan.due_ns != 0 && k->loan.due_ns < first)
+		first = k->loan.due_ns;
 	if (!list_empty(&k->held) &&
 		list_entry(k->held.next, struct attachment, node)->expires_ns < first)
 		first = list_entry(k->held.next, struct attachment, node)->expires_ns;
@@ -558,7 +560,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	k.capture = k.ahead = (struct capture)CAPTURE_INIT;
 	k.capture_numbers = -1;
 	list_init(&k.held);
-	k.box.u2 = -1;
+	k.box.u2 = k.box.pids_max = -1;
 	k.box.network = (struct network)NETWORK_NONE;
 	k.box.starter = (struct starter)STARTER_NONE;
 	k.gateway.sock = -1;

@@ -175,6 +175,13 @@ struct keeper_apart {
 	} all[128];
 };
 
+/** struct keeper_loan - memory that was lent for a capture which is over. All zero: there is none. */
+struct keeper_loan {
+	uint64_t due_ns;   /* when it is tried again to take it back; 0 = nothing is left of it */
+	uint64_t pause_ns; /* between the last two tries; 0 = there was none yet */
+	bool told;         /* that programs have taken some of it */
+};
+
 /** struct keeper - everything. */
 struct keeper {
 	struct box_config config;
@@ -233,6 +240,7 @@ struct keeper {
 		capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
+	struct keeper_loan loan;
 	bool capture_disturbed; /* what is stopped was sent a signal, or input or a size of its terminal that nobody sends again: a suspension would lose it */
 	bool suspended;         /* what ends now goes on elsewhere: nobody is told of ends */
 	struct buf
@@ -506,6 +514,9 @@ void keeper_verb_suspend(struct keeper *k, struct conn *c, json_int_t id, const 
 
 /** keeper_capture_end() - let a sandbox go that was stopped for a capture; nothing when it was not. */
 void keeper_capture_end(struct keeper *k);
+
+/** keeper_take_back() - of memory that was lent to programs for a capture, all that they have not taken; when some is left, again later, and an event says so. Context: once when a capture has ended, and whenever the loan is due. */
+void keeper_take_back(struct keeper *k);
 
 /** keeper_template_of() - id of the template that @request names, borrowed from it; NULL with @err set. */
 const char *keeper_template_of(const json_t *request, struct err *err);

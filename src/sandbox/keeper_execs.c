@@ -333,8 +333,8 @@ void keeper_check_deadlines(struct keeper *k)
 
 	if (k->capture_deadline_ns != 0 && now >= k->capture_deadline_ns)
 		keeper_capture_end(k);
-	if (k->capture.pid == 0)
-		box_lend(&k->box, 0, 0);
+	if (k->loan.due_ns != 0 && now >= k->loan.due_ns)
+		keeper_take_back(k);
 	while (!list_empty(&k->held)) {
 		struct attachment *a = list_entry(k->held.next, struct attachment, node);
 

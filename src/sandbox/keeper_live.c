@@ -27,6 +27,8 @@
 
 #define CAPTURE_MAX_NS    (60 * NS_PER_S)
 #define FREEZE_TIMEOUT_MS 2000
+#define TAKE_BACK_NS      (NS_PER_S / 10) /* memory that was lent, where a first try has left some */
+#define TAKE_BACK_MAX_NS  (5 * NS_PER_S)
 
 /* --- what is there --- */
 
@@ -271,20 +273,49 @@ static int stop_and_look(struct keeper *k, struct dump_order *order,
 
 	if (rc == 0)
 		rc = begin_files(k, err);
+	/* for copies, and for who makes these: nobody runs who could take it */
+	box_lend_pids(&k->box, TEMPLATE_PIDS_MAX);
 	(void)fault("live.capture.stopped");
 	/* all are stopped by now: calls made in them run only when the group is thawed */
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
 		rc = err_raise(err, ERR_INTERNAL, "the control group does not thaw");
 	if (rc == 0)
 		rc = capture_look(&k->capture, report, &k->capture_numbers, err);
-	return rc == 0 && report->n_twins > 0 ? allow_twins(k, err) : rc;
+	if (rc == 0 && report->n_twins > 0)
+		rc = allow_twins(k, err);
+	/* before they go on */
+	box_lend_pids(&k->box, k->n_twins);
+	return rc;
 }
 
-static void lend(struct keeper *k)
+/* Memory for what is written while pages belong to both; processes when they stand still. */
+static void begin_loan(struct keeper *k)
 {
-	uint64_t used = cgroup_memory(&k->box.cgroup);
+	box_lend_memory(&k->box);
+	box_lend_ready(&k->box);
+	k->loan = (struct keeper_loan){ 0 };
+}
 
-	box_lend(&k->box, TEMPLATE_PIDS_MAX, used == UINT64_MAX ? 0 : used);
+static void tell_kept(struct keeper *k, uint64_t bytes)
+{
+	keeper_event(k, "limit.hit", NULL,
+		json_pack("{s:s, s:{s:s, s:I}}", "limit", "memory", "detail", "reason",
+			"programs have taken memory that was lent for a live snapshot, and the kernel does not take it from them",
+			"kept_bytes", (json_int_t)bytes));
+	k->loan.told = true;
+}
+
+void keeper_take_back(struct keeper *k)
+{
+	struct keeper_loan *l = &k->loan;
+	uint64_t left = box_take_back_memory(&k->box);
+
+	/* at first it may be a copy's that has not ended yet */
+	if (left != 0 && l->pause_ns != 0 && !l->told)
+		tell_kept(k, left);
+	l->pause_ns = l->pause_ns == 0 ? TAKE_BACK_NS : l->pause_ns * 2;
+	l->pause_ns = l->pause_ns < TAKE_BACK_MAX_NS ? l->pause_ns : TAKE_BACK_MAX_NS;
+	l->due_ns = left != 0 ? clock_now_ns() + l->pause_ns : 0;
 }
 
 /* @files: a job waits for the moment. */
@@ -424,8 +455,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	if (rc < 0)
 		return rc;
 	drain_outputs(k);
-	/* room for the copies, and for what is written while pages belong to both */
-	lend(k);
+	begin_loan(k);
 	(void)fault("live.capture.begun");
 	if (keeper_await_askers(k) < 0)
 		return err_raise(err, ERR_BUSY,
@@ -567,11 +597,14 @@ void keeper_capture_end(struct keeper *k)
 {
 	struct err err;
 
+	capture_end_twins(&k->capture);
+	/* the places that they leave are nobody's */
+	box_lend_pids(&k->box, 0);
 	if (capture_end(&k->capture) < 0)
 		keeper_lose(k, ERR_STATE,
 			"the process that took a live snapshot of the sandbox was killed while it did");
 	fd_close(&k->instant);
-	box_lend(&k->box, 0, 0);
+	keeper_take_back(k);
 	urgency_set(false);
 	if (k->release_id != 0) {
 		(void)err_raise(&err, ERR_UNAVAILABLE, "the memory was not copied to its end");

@@ -203,10 +203,10 @@ static int restore(
 		rc = err_raise_sys(err, -errno, "make a socket pair");
 	if (rc == 0) {
 		/* those who bring it back are in it for a while */
-		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
+		box_lend_pids(&k->box, TEMPLATE_PIDS_MAX);
 		rc = fork_into(k, path, &carried, pair[1], hold, wipe, &forked, err);
 		fd_close(&k->box.timens); /* who is in it keeps it */
-		box_lend(&k->box, 0, 0);
+		box_lend_pids(&k->box, 0);
 		k->fork_sock = rc;
 		(void)close(pair[1]);
 		change_starter(k, pair[0]);

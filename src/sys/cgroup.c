@@ -394,7 +394,7 @@ static int set_sockets_v1(const char *dir, uint64_t memory_bytes)
 }
 
 /* Memory and swap together may never be less than memory: which is written first depends on the direction. */
-static int set_memory_v1(const char *dir, uint64_t was, uint64_t now)
+static int set_bytes_v1(const char *dir, uint64_t was, uint64_t now)
 {
 	static const char *const files[] = { "memory.limit_in_bytes",
 		"memory.memsw.limit_in_bytes" };
@@ -409,7 +409,14 @@ static int set_memory_v1(const char *dir, uint64_t was, uint64_t now)
 		if (which == 0 || readable(dir, files[which]))
 			rc = write_number(dir, files[which], now, "-1");
 	}
-	return rc == 0 ? set_sockets_v1(dir, now) : rc;
+	return rc;
+}
+
+static int set_memory_v1(const char *dir, uint64_t was, uint64_t now)
+{
+	int rc = set_bytes_v1(dir, was, now);
+
+	return rc == 0 && dir[0] != '\0' ? set_sockets_v1(dir, now) : rc;
 }
 
 static int set_limits_v1(
@@ -435,6 +442,32 @@ int cgroup_set_limits(
 	const struct cgroup *cg, const struct cgroup_limits *was, const struct cgroup_limits *now)
 {
 	return cg->controllers ? set_limits_v2(cg, was, now) : set_limits_v1(cg, was, now);
+}
+
+int cgroup_pids_open(const struct cgroup *cg)
+{
+	const char *dir = cg->controllers ? cg->box : cg->v1[CGROUP_V1_PIDS];
+	char path[CGROUP_PATH_SIZE];
+	int fd, rc = dir[0] == '\0' ? -EOPNOTSUPP : join(path, dir, "pids.max");
+
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int cgroup_lend_pids(int fd, uint64_t pids)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%lu", pids);
+
+	return pwrite(fd, text, (size_t)n, 0) < 0 ? -errno : 0;
+}
+
+int cgroup_lend_memory(const struct cgroup *cg, uint64_t was, uint64_t now)
+{
+	return cg->controllers ? write_number(cg->box, "memory.max", now, "max")
+			       : set_bytes_v1(cg->v1[CGROUP_V1_MEMORY], was, now);
 }
 
 static int open_leaf(const struct cgroup *cg, const char *name, bool unused)

@@ -80,6 +80,21 @@ int cgroup_each_leaf(const struct cgroup *cg, cgroup_leaf_fn *fn, void *ctx) att
 int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *was,
 	const struct cgroup_limits *now) attr_must_use;
 
+/** cgroup_pids_open() - descriptor for cgroup_lend_pids(), owned by the caller. Return: -EOPNOTSUPP where nothing limits processes; other -errno. */
+int cgroup_pids_open(const struct cgroup *cg) attr_must_use;
+
+/**
+ * cgroup_lend_pids() - let there be @pids processes, more than 0, whatever cgroup_set_limits() has said. Those that are there already stay.
+ * @fd: of cgroup_pids_open(): a write to it takes 1 µs, of which its opening would make 25. Return: 0 or -errno.
+ */
+int cgroup_lend_pids(int fd, uint64_t pids) attr_must_use;
+
+/**
+ * cgroup_lend_memory() - let the programs have @now bytes of memory, who may have @was; both more than 0. Their buffers of sockets do not become more.
+ * Return: 0; -EBUSY when more is in use and the kernel does not free it (version 1; version 2 ends programs then); other -errno.
+ */
+int cgroup_lend_memory(const struct cgroup *cg, uint64_t was, uint64_t now) attr_must_use;
+
 /** cgroup_leaf_new() - make `box/NAME` and return a descriptor for CLONE_INTO_CGROUP; -ENOENT when there is no v2 tree. */
 int cgroup_leaf_new(const struct cgroup *cg, const char *name) attr_must_use;
 

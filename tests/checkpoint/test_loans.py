@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of a sandbox are higher while copies of its processes count against them (docs/design/0006, Room): what programs get out of that, and what is left of it behind."""
+
+import os
+import signal
+import sys
+import threading
+
+from lib import cay, leaks
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, start  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+PIDS, MIB = 100, 1 << 20
+
+# Goes on forking whatever it is told; at 600 it is content.
+GREEDY = """
+import os, select, sys, time
+children = 0
+print("ready", flush=True)
+while True:
+    try:
+        while children < 600:
+            if os.fork() == 0:
+                time.sleep(1000)
+                os._exit(0)
+            children += 1
+    except BlockingIOError:
+        pass
+    if select.select([0], [], [], 0.0002)[0]:
+        os.read(0, 100)
+        print(children, flush=True)
+"""
+
+HOLDER = """
+import mmap, sys
+held = []
+def hold(n):
+    held.append(mmap.mmap(-1, n << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    for at in range(0, n << 20, 4096):
+        held[-1][at] = 1
+    return n
+def drop():
+    held.pop().close()
+    return len(held)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def number(instance, box, controller, name):
+    """What a file of the programs' control group says."""
+    init = instance.get(f"/v1/sandboxes/{box}")["init_pid"]
+    groups = dict(line.split(":", 2)[1:] for line in leaks.read(f"/proc/{init}/cgroup").splitlines())
+    if controller in groups:
+        return int(leaks.read(f"{leaks.CGROUP_ROOT}/{controller}{groups[controller]}/{name}"))
+    unified = os.path.join(leaks.CGROUP_ROOT, "unified")
+    root = unified if os.path.isdir(unified) else leaks.CGROUP_ROOT
+    return int(leaks.read(f"{root}{os.path.dirname(groups[''])}/{name}"))
+
+
+def counted_by_version_1(instance, box):
+    init = instance.get(f"/v1/sandboxes/{box}")["init_pid"]
+    return ":memory:/" in leaks.read(f"/proc/{init}/cgroup")
+
+
+def snapshot(instance, box):
+    return instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+
+
+def test_who_forks_meanwhile_gets_no_more(instance):
+    """Neither beside the copies of all that it has, nor when they end; what was lent is taken back."""
+    with instance.sandbox(limits={"pids": PIDS}) as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", GREEDY)
+        cay.wait_until(lambda: number(instance, box, "pids", "pids.current") >= PIDS, 30, "it is full")
+        for _ in range(3):
+            snapshot(instance, box)
+            cay.wait_until(lambda: number(instance, box, "pids", "pids.max") == PIDS, 10, "what was lent is taken back")
+            cay.wait_until(lambda: number(instance, box, "pids", "pids.current") <= PIDS, 10, "the copies have ended")
+        assert int(ask(instance, box, run, "how many?")) < PIDS
+
+
+def held_template(instance):
+    return [pid for pid, (_, state, _) in leaks.processes().items() if state == "T" and pid in instance.own_processes()]
+
+
+def while_it_is_copied(instance, box, act):
+    """Take a live snapshot, and act() when all run again and nothing was copied yet."""
+    thread = threading.Thread(target=snapshot, args=(instance, box))
+    thread.start()
+    try:
+        cay.wait_until(lambda: held_template(instance), 60, "the memory is being copied")
+        act()
+    finally:
+        while thread.is_alive():
+            for pid in held_template(instance):
+                os.kill(pid, signal.SIGCONT)
+            thread.join(0.05)
+
+
+@require(*NEEDS)
+def test_memory_that_was_lent_is_taken_back(tmp):
+    """What a program has taken of it cannot be (version 1): it gets no more, also by further snapshots, is told of, and what it gives up is taken at once."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "live.template.filling=hold"})
+
+    def limit(box):
+        return number(instance, box, "memory", "memory.limit_in_bytes")
+
+    try:
+        instance.start()
+        with instance.sandbox(limits={"memory_bytes": 128 * MIB, "pids": PIDS}) as box:
+            if not counted_by_version_1(instance, box):
+                return
+            run = start(instance, box, "/usr/bin/python3", "-c", HOLDER)
+            ask(instance, box, run, "hold(80)")
+            while_it_is_copied(instance, box, lambda: ask(instance, box, run, "hold(70)"))
+            cay.wait_until(lambda: number(instance, box, "pids", "pids.max") == PIDS, 10, "processes that were lent are taken back")
+            cay.wait_until(lambda: limit(box) < 170 * MIB, 10, "what is not in use is taken back")
+            instance.wait_event("limit.hit", box, lambda e: e["data"]["limit"] == "memory")
+            while_it_is_copied(instance, box, lambda: equal(limit(box) <= 256 * MIB, True))
+            ask(instance, box, run, "drop()")
+            cay.wait_until(lambda: limit(box) == 128 * MIB, 10, "all is taken back")
+            equal(ask(instance, box, run, "6 * 7"), "42\n")
+    finally:
+        instance.close()
