@@ -170,6 +170,17 @@ static int meet_parent(const struct talk *t, int32_t *ret_pid, struct err *err)
 	return rc < 0 ? rc : parent;
 }
 
+/* The next message but for that all go. */
+static int receive_news(const struct talk *t, struct template_message *m, int *ret, struct err *err)
+{
+	int rc = receive(t, m, ret, err);
+
+	if (rc < 0 || m->kind != TEMPLATE_GOING)
+		return rc;
+	t->listening->going(t->listening->ctx);
+	return receive(t, m, ret, err);
+}
+
 /* What comes before the message @last. */
 static int collect(
 	const struct talk *t, enum template_message_kind last, struct forked *ret, struct err *err)
@@ -177,7 +188,7 @@ static int collect(
 	for (;;) {
 		struct template_message m;
 		cleanup_fd int fd = -1;
-		int rc = receive(t, &m, &fd, err);
+		int rc = receive_news(t, &m, &fd, err);
 
 		if (rc < 0)
 			return rc;
@@ -202,7 +213,8 @@ int forker_go(int sock, int parent, const struct fork_listening *listening, int 
 	struct template_message m = { .kind = TEMPLATE_GO };
 	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
 
-	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go") : receive(&talk, &m, NULL, err);
+	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go")
+		    : receive_news(&talk, &m, NULL, err);
 	*ret_loading = rc == 0 && m.status != 0;
 	return rc;
 }

@@ -47,6 +47,7 @@ enum template_message_kind {
 	TEMPLATE_LOADED,
 	TEMPLATE_LOST,
 	TEMPLATE_TELLS,
+	TEMPLATE_GOING, /* all that is restored has been made: who calls something now is a program */
 };
 
 #define TEMPLATE_FIRST_MAX 64U

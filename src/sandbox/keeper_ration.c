@@ -355,8 +355,10 @@ static bool is_granted(
 		.rest_ns = kind == RATION_PROGRAMS ? LOOK_REST_NS : 0 };
 
 	/* what is restored was there before */
-	if (k->restoring)
+	if (k->restoring) {
 		ration_add(&k->rations[kind], n);
+		(void)(kind == RATION_PROGRAMS && note_apart(k, notice));
+	}
 	if (!is_asked(k, &notice->data, kind))
 		return true;
 	return ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view) &&

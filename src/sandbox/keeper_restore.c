@@ -46,6 +46,15 @@ static void hear(void *ctx, int *listener)
 	keeper_read_told(ctx, listener);
 }
 
+/* What they ask for is no longer what they had, nor is the room their own for who brings them back. */
+static void going(void *ctx)
+{
+	struct keeper *k = ctx;
+
+	k->restoring = false;
+	box_lend_pids(&k->box, 0);
+}
+
 /* Return: the socket to their parent, or an error. */
 static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
 	bool hold, bool wipe, struct forked *ret, struct err *err)
@@ -85,7 +94,7 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.told_error = filter_told_error(),
 		.listen = filter_tells(),
 		.learns = learns,
-		.listening = { hear, k },
+		.listening = { hear, going, k },
 		.landlock = k->box.spec.profile != PROFILE_DEBUG,
 		.single_id = k->config.single_id,
 		.hold = hold,
@@ -147,7 +156,7 @@ static int go(struct keeper *k, struct err *err)
 	int rc;
 
 	k->restoring = true;
-	rc = forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, k },
+	rc = forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, going, k },
 		&k->told.listeners[LISTENER_FORKED], &k->loading, err);
 	k->restoring = false;
 	return rc;

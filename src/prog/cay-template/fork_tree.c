@@ -809,6 +809,7 @@ static void set_expected(void)
 BARE_NORETURN void fork_main(void)
 {
 	struct template_message ready = { .kind = TEMPLATE_READY },
+				going = { .kind = TEMPLATE_GOING },
 				running = { .kind = TEMPLATE_RUNNING };
 	long opener;
 
@@ -863,6 +864,8 @@ BARE_NORETURN void fork_main(void)
 	(void)fork_must(fork_shared()->refused, "install the system call filters of the programs");
 	conduct(STAGE_HELD);
 	conduct(STAGE_HEARD);
+	/* whoever leaves first may call what it likes while others are still on their way */
+	send(&going);
 	conduct(STAGE_GO);
 	wait_until_left();
 	bare_fault("live.fork.left");
