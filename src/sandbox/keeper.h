@@ -175,6 +175,12 @@ struct keeper_apart {
 	} all[128];
 };
 
+/** struct keeper_looks - our time that goes into looking how much there is of what is rationed. */
+struct keeper_looks {
+	uint64_t second_ns; /* when the present second began; CLOCK_MONOTONIC */
+	uint64_t spent_ns;  /* processor time since */
+};
+
 /** struct keeper_loan - memory that was lent for a capture which is over. All zero: there is none. */
 struct keeper_loan {
 	uint64_t due_ns;   /* when it is tried again to take it back; 0 = nothing is left of it */
@@ -194,6 +200,7 @@ struct keeper {
 	struct ration rations[RATIONS];
 	bool ration_told[RATIONS]; /* that there are no more */
 	struct keeper_apart apart;
+	struct keeper_looks looks;
 	bool restoring; /* processes are being made again: what they ask for they had before */
 	char id[ID_LEN + 1];
 	enum keeper_state state;

@@ -25,6 +25,7 @@
 #define RMEM_MAX      "/proc/sys/net/core/rmem_max"
 #define QUEUE_DEFAULT 212992          /* what the kernel gave until it gave more */
 #define LOOK_REST_NS  (NS_PER_S / 10) /* between two looks at all threads, if there is no room */
+#define LOOKS_SHARE   (NS_PER_S / 10) /* ns of processor time for looks, of each second */
 #define SOURCES_MAX \
 	64 /* of one call that sets all of a group's: net.ipv6.mld_max_msf, net.ipv4.igmp_max_msf is less */
 
@@ -341,6 +342,13 @@ static uint64_t most(const struct keeper *k, enum ration_kind kind)
 	return ration_sockets(k->box.spec.limits.memory_bytes, queue);
 }
 
+static bool has_looked_enough(struct keeper_looks *l, uint64_t now_ns)
+{
+	if (now_ns - l->second_ns >= NS_PER_S)
+		*l = (struct keeper_looks){ .second_ns = now_ns };
+	return l->spent_ns >= LOOKS_SHARE;
+}
+
 static bool is_granted(
 	struct keeper *k, const struct seccomp_notif *notice, enum ration_kind kind, uint32_t n)
 {
@@ -348,11 +356,14 @@ static bool is_granted(
 		[RATION_PING] = count_ping,
 		[RATION_GROUPS] = count_groups,
 		[RATION_PROGRAMS] = count_programs };
+	const uint64_t now_ns = clock_now_ns(), began_ns = clock_thread_ns();
 	const struct ration_view view = { .count = counts[kind],
 		.on_its_way = on_its_way,
 		.ctx = k,
-		.now_ns = clock_now_ns(),
+		.no_look = has_looked_enough(&k->looks, now_ns),
+		.now_ns = now_ns,
 		.rest_ns = kind == RATION_PROGRAMS ? LOOK_REST_NS : 0 };
+	bool granted;
 
 	/* what is restored was there before */
 	if (k->restoring) {
@@ -361,8 +372,10 @@ static bool is_granted(
 	}
 	if (!is_asked(k, &notice->data, kind))
 		return true;
-	return ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view) &&
-	       (kind != RATION_PROGRAMS || note_apart(k, notice));
+	granted = ration_take(&k->rations[kind], (int32_t)notice->pid, n, most(k, kind), &view) &&
+		  (kind != RATION_PROGRAMS || note_apart(k, notice));
+	k->looks.spent_ns += clock_thread_ns() - began_ns;
+	return granted;
 }
 
 /* Once for each kind: who goes on asking says nothing new. */

@@ -50,7 +50,7 @@ static bool make_room(struct ration *r, uint32_t n, uint64_t max, const struct r
 {
 	if (fits(r, n, max))
 		return true;
-	if (view->now_ns < r->full_until_ns)
+	if (view->no_look || view->now_ns < r->full_until_ns)
 		return false;
 	look(r, view);
 	if (fits(r, n, max))

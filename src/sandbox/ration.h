@@ -51,6 +51,7 @@ struct ration_view {
 	/* may @thread be within a system call that it does not sleep in, or about to make it? */
 	bool (*on_its_way)(void *ctx, int32_t thread);
 	void *ctx;
+	bool no_look; /* looks have had their share of the keeper's time: what does not fit by what is known is refused without one */
 	uint64_t now_ns,
 		rest_ns; /* how long behind a look that found no room all are refused without one; 0 = each has its own */
 };

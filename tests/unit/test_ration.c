@@ -133,6 +133,26 @@ TEST(where_a_look_has_found_no_room_there_is_none_for_a_while)
 	check_int(w.looks, 2);
 }
 
+TEST(what_does_not_fit_is_refused_when_no_more_is_looked)
+{
+	struct world w = { .there = 0 };
+	struct ration_view view = view_of(&w);
+	struct ration r = { 0 };
+
+	view.no_look = true;
+	check(!ration_take(&r, 1, 1, 10, &view));
+	view.no_look = false;
+	for (int i = 1; i <= 10; i++)
+		check(ration_take(&r, 1, 1, 10, &view));
+	view.no_look = true;
+	for (int i = 0; i < 10; i++)
+		check(!ration_take(&r, 1, 1, 10, &view));
+	check_int(w.looks, 1);
+	view.no_look = false;
+	check(ration_take(&r, 1, 1, 10, &view));
+	check_int(w.looks, 2);
+}
+
 TEST(more_than_can_be_remembered_is_looked_for)
 {
 	struct world w = { .busy = -1 };
