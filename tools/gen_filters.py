@@ -6,7 +6,7 @@ Of each profile three filters: filter_NAME; told_NAME, which stands below it and
 taken instead of that, which also tells of those of its `learn` lines. Of two filters the kernel takes the answer that is less than the other: so filter_NAME says TRACE for
 what is told, which without a tracer refuses it too, and allows what is learned.
 A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
-ioctl numbers and flags the same way, so a bit above them must not change the verdict). The grammar is in default.profile.
+ioctl numbers and flags the same way, so a bit above them must not change the verdict), but for a pointer that is to be `null`. The grammar is in default.profile.
 """
 import errno
 import os
@@ -24,8 +24,10 @@ ALLOW, TRACE, NOTIFY, ERRNO, KILL = 0x7FFF0000, 0x7FF00000, 0x7FC00000, 0x000500
 LEARN, KNOW = NOTIFY | 1, NOTIFY | 2
 LD, JEQ, JGE, JA, AND, RET = 0x20, 0x15, 0x35, 0x05, 0x54, 0x06
 OFFSET_NR, OFFSET_ARCH, OFFSET_ARGS = 0, 4, 16
+END = -1  # a jump to the end of the code of an alternative
 ARCHES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
 X32_BIT = 0x40000000
+LOW, HIGH = 0xFFFFFFFF, 0xFFFFFFFF00000000  # masks of an argument: of its halves, the first where nothing is said
 
 
 def call_numbers(cc):
@@ -42,7 +44,7 @@ def call_numbers(cc):
 def parse_condition(text):
     """'arg1 & 0xF in 1,2' -> (1, 0xF, [1, 2], True); the last member tells whether a member of the set is wanted."""
     words = text.split()
-    mask = 0xFFFFFFFF
+    mask = LOW
     argument = int(words[0].removeprefix('arg'))
     if words[1] == '&':
         mask = int(words[2], 0)
@@ -51,6 +53,17 @@ def parse_condition(text):
         raise ValueError(f'condition: {text}')
     values = sorted(int(v, 0) for v in words[2].split(','))
     return argument, mask, values, words[1] in ('==', 'in')
+
+
+def parse_conditions(text):
+    """All of an alternative; of `argN null` both halves."""
+    found = []
+    for one in text.split(' and '):
+        if one.split()[1:] == ['null']:
+            found += [(int(one.split()[0].removeprefix('arg')), half, [0], True) for half in (LOW, HIGH)]
+        else:
+            found.append(parse_condition(one))
+    return found
 
 
 class Profile:
@@ -81,11 +94,11 @@ class Profile:
             kind, alternatives = self.rules.setdefault(name.strip(), ('if', []))
             if kind != 'if':
                 raise ValueError(f'{name} has an unconditional rule already')
-            alternatives.append([parse_condition(c) for c in conditions.split(' and ')])
+            alternatives.append(parse_conditions(conditions))
         elif verb in ('tell', 'learn', 'ration'):
             name, _, conditions = rest.partition(' if ')
             of = {'tell': self.told, 'learn': self.learned, 'ration': self.rationed}[verb]
-            of.setdefault(name.strip(), []).append([parse_condition(c) for c in conditions.split(' and ')])
+            of.setdefault(name.strip(), []).append(parse_conditions(conditions))
         elif verb == 'know':
             self.known.update(rest.split())
         elif verb == 'allow':
@@ -95,7 +108,7 @@ class Profile:
             self.set_all(names[1:], ERRNO | getattr(errno, names[0]))
         elif verb == 'otherwise':
             error, name = rest.split()
-            self.otherwise[name] = ERRNO | getattr(errno, error)
+            self.otherwise[name] = ERRNO | (0 if error == 'SUCCESS' else getattr(errno, error))
         else:
             raise ValueError(f'unknown word {verb}')
 
@@ -109,23 +122,22 @@ class Profile:
 def compile_alternative(conditions, action=ALLOW):
     """Code that returns @action when all conditions hold and falls through to its end otherwise."""
     code = []
-    jumps = []  # instructions whose failing branch goes to the end
     for argument, mask, values, wanted in conditions:
-        code.append((LD, 0, 0, OFFSET_ARGS + 8 * argument))
-        if mask != 0xFFFFFFFF:
+        high = mask > LOW
+        mask = mask >> 32 if high else mask
+        code.append((LD, 0, 0, OFFSET_ARGS + 8 * argument + 4 * high))
+        if mask != LOW:
             code.append((AND, 0, 0, mask))
         last = len(values) - 1
         for i, value in enumerate(values):
-            if wanted:  # a hit jumps over the other tests and the failing jump
-                code.append((JEQ, last - i + 1, 0, value))
-            else:       # a hit goes to the failing jump, the last miss over it
-                code.append((JEQ, last - i, 1 if i == last else 0, value))
-        jumps.append(len(code))
-        code.append(None)
+            if wanted:  # a hit jumps over the other tests, the last miss to the end
+                code.append((JEQ, last - i, END if i == last else 0, value))
+            else:
+                code.append((JEQ, END, 0, value))
     code.append((RET, 0, 0, action))
-    for at in jumps:
-        code[at] = (JA, 0, 0, len(code) - at - 1)
-    return code
+    if len(code) > 255:
+        raise ValueError('a conditional jump reaches 255')
+    return [(op, *(len(code) - at - 1 if to == END else to for to in (jt, jf)), k) for at, (op, jt, jf, k) in enumerate(code)]
 
 
 def compile_rule(rule, otherwise, told=()):

@@ -42,15 +42,15 @@ def meant(profile, name, args):
     if kind == "ret":
         return what
     for conditions in what:
-        if all((args[n] & 0xFFFFFFFF & mask in values) == wanted for n, mask, values, wanted in conditions):
+        if all((args[n] & mask in values) == wanted for n, mask, values, wanted in conditions):
             return gen.ALLOW
-    if any(all((args[n] & 0xFFFFFFFF & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in profile.told.get(name, ())):
+    if any(all((args[n] & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in profile.told.get(name, ())):
         return gen.TRACE
     return profile.otherwise.get(name, gen.ERRNO | errno.EPERM)
 
 
 def holds(alternatives, args):
-    return any(all((args[n] & 0xFFFFFFFF & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in alternatives)
+    return any(all((args[n] & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in alternatives)
 
 
 def wished(conditions, rng):
@@ -118,7 +118,7 @@ def test_who_learns_is_told_of_what_is_learned_besides():
             call = names.get(number)
             for args in interesting(profile, call, rng):
                 want = run(lower, number, gen.ARCHES[ARCH], args)
-                if any(all((args[n] & 0xFFFFFFFF & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in profile.learned.get(call, ())):
+                if any(all((args[n] & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in profile.learned.get(call, ())):
                     want = gen.LEARN
                     learned |= {call}
                 equal(run(learns, number, gen.ARCHES[ARCH], args), want, f"{name}: {call or number} {[hex(a) for a in args]}")
