@@ -166,7 +166,7 @@ def test_who_asked_for_it_decides(instance):
 
 @require(*NEEDS)
 def test_what_is_refused_is_told_once(instance):
-    refused = ("import fcntl; f = open('/dev/shm/leased', 'x'); f = open(f.name); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK); print('ready', flush=True)\n"
+    refused = ("import os; os.mkfifo('/dev/shm/gone'); f = os.open('/dev/shm/gone', os.O_RDWR); os.unlink('/dev/shm/gone'); print('ready', flush=True)\n"
                "import sys\nfor l in sys.stdin: break")
     with instance.sandbox() as box, instance.sandbox() as other:
         run = instance.exec(box, "/usr/bin/python3", "-c", refused, stdin=True)

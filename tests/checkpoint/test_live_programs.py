@@ -101,7 +101,6 @@ REFUSED = {
     "events of inotify": ("import ctypes; l = ctypes.CDLL(None); q = l.inotify_init1(0); l.inotify_add_watch(q, b'/tmp', 0x100); open('/tmp/new', 'w')", "inotify queue with events"),
     "a watch without a name": ("import ctypes, os; l = ctypes.CDLL(None); q = l.inotify_init1(0); open('/tmp/gone', 'w').close(); f = open('/tmp/gone'); l.inotify_add_watch(q, b'/tmp/gone', 0x100); "
                                "os.unlink('/tmp/gone')", "name was not found"),
-    "a lease": ("import fcntl; open('/dev/shm/l', 'w'); f = open('/dev/shm/l'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)", "a lease"),
     "a file of a process that not everybody may read": ("f = open('/proc/self/environ')", "in /proc"),
     "what a semaphore gets back": ("import ctypes; l = ctypes.CDLL(None); i = l.semget(0, 1, 0o600); "
                                    "assert l.semop(i, ctypes.byref((ctypes.c_short * 3)(0, 1, 0o10000)), 1) == 0", "SEM_UNDO"),

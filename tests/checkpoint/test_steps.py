@@ -126,7 +126,7 @@ def test_older_ones_are_thinned_out(instance):
 
 @require(*NEEDS)
 def test_what_is_refused_fails_no_exec(instance):
-    refused = ("import fcntl; f = open('/dev/shm/leased', 'x'); f = open(f.name); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK); print('ready', flush=True)\n"
+    refused = ("import os; os.mkfifo('/dev/shm/gone'); f = os.open('/dev/shm/gone', os.O_RDWR); os.unlink('/dev/shm/gone'); print('ready', flush=True)\n"
                "import sys\nfor l in sys.stdin: print('on', flush=True)")
     with instance.sandbox(**EACH) as box:
         instance.ok(box, "true")

@@ -472,7 +472,7 @@ def test_a_live_snapshot_outlives_the_server(fresh):
 def test_what_is_refused_goes_on(instance):
     with instance.sandbox() as box:
         run = start(instance, box, "/usr/bin/python3", "-c",
-                    "import fcntl, sys; f = open('/dev/shm/leased', 'x'); f = open(f.name); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK); "
+                    "import os, sys; os.mkfifo('/dev/shm/gone'); f = os.open('/dev/shm/gone', os.O_RDWR); os.unlink('/dev/shm/gone'); "
                     "print('ready', flush=True)\nfor l in sys.stdin: print('on', flush=True)")
         before = memories(instance)
         error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/suspend")
