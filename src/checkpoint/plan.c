@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/plan.h"
+#include "checkpoint/plan_rehearsal.h"
 
 #include <stdlib.h>
 
@@ -258,6 +259,39 @@ static uint32_t place(struct planner *p, uint32_t i, struct plan_process *out, u
 	return n + 1;
 }
 
+static int refuse_place(int32_t pid, const char *why, struct err *err)
+{
+	return err_raise(err, ERR_UNSUPPORTED,
+		"process %d: its place among the others cannot be made again: %s", pid, why);
+}
+
+/* What the rules above did not foresee is found here, while all still run. */
+static int rehearse(
+	const struct planner *p, const struct plan_process *out, uint32_t n, struct err *err)
+{
+	struct plan_place *places = calloc((size_t)n + 1, sizeof(*places));
+	const char *wrong;
+	uint32_t who;
+	int rc = 0;
+
+	if (places == NULL)
+		abort();
+	wrong = plan_rehearse(out, n, places, &who);
+	if (wrong != NULL)
+		rc = refuse_place(out[who].pid, wrong, err);
+	for (uint32_t i = 0; rc == 0 && i < p->n_in; i++) {
+		const struct plan_input *in = &p->in[i];
+		const struct plan_place *at = &places[p->nodes[i].place];
+
+		if (at->parent != in->parent)
+			rc = refuse_place(in->pid, "it would have another parent", err);
+		else if (at->session != in->session || at->group != in->group)
+			rc = refuse_place(in->pid, "it would be in another session or group", err);
+	}
+	free(places);
+	return rc;
+}
+
 int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, size_t n_taken,
 	struct plan_process **ret, uint32_t *ret_n, int32_t ret_free[2], struct err *err)
 {
@@ -285,6 +319,8 @@ int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, si
 		rc = choose_group(&p, i, err);
 	for (uint32_t i = 0; i < p.n; i++)
 		placed = place(&p, i, *ret, placed);
+	if (rc == 0)
+		rc = rehearse(&p, *ret, placed, err);
 	*ret_n = placed;
 	ret_free[0] = free_pid(&p);
 	ret_free[1] = free_pid(&p);

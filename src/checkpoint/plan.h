@@ -35,6 +35,8 @@ struct plan_input {
  * @taken: sorted list of all @n_taken pids and tids in use; helpers get others. @ret: on success array of @ret_n, free().
  * @ret_free: two further pids that nothing uses.
  *
+ * What comes out has been played on paper (plan_rehearsal.h): everybody gets to where it was.
+ *
  * Return: 0, or %ERR_UNSUPPORTED naming the process whose place cannot be rebuilt.
  */
 int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, size_t n_taken,

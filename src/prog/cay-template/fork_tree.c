@@ -5,6 +5,7 @@
  * Privileged until the last process has been cloned, so it reads the plan and nothing else. A failure anywhere ends all: the first that fails reports, T'
  * kills the roots and exits, the keeper kills the rest with the sandbox.
  */
+#include "checkpoint/plan_steps.h"
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/lazy.h"
 
@@ -37,6 +38,9 @@ enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
 /* helpers that are roots, by their pid outside; T' alone */
 static int32_t root_helpers[TEMPLATE_PIDS_MAX * 2];
 static uint32_t n_root_helpers;
+
+/* of each process, from before anything is cloned */
+static uint16_t steps[TEMPLATE_PIDS_MAX * 2];
 
 static bool long_line; /* known before anything is cloned */
 
@@ -308,33 +312,17 @@ static void clone_children(uint32_t index, bool old_session)
 	}
 }
 
-static bool is_helper(const struct plan_process *p, uint32_t late)
-{
-	return (p->flags & PLAN_HELPER) != 0 && (p->flags & PLAN_LATE) == late;
-}
-
-static bool has_helper(uint32_t index, uint32_t late)
-{
-	const struct plan_process *all = plan_processes();
-	uint32_t i = index + 1;
-
-	while (i < plan->n_processes && !(all[i].parent == index && is_helper(&all[i], late)))
-		i++;
-	return i < plan->n_processes;
-}
-
 /* @late: 0 or PLAN_LATE */
 static void wait_for_helpers(uint32_t index, uint32_t late)
 {
 	const struct plan_process *all = plan_processes();
 
 	for (uint32_t i = index + 1; i < plan->n_processes; i++) {
-		if (all[i].parent == index && is_helper(&all[i], late))
+		if (all[i].parent == index && plan_is_helper(&all[i], late))
 			(void)CALL4(__NR_wait4, all[i].pid, 0, WALL, 0);
 	}
 }
 
-/* They have ended when their signal is here, to be forgotten. */
 static void wait_for_zombies(uint32_t index)
 {
 	const struct plan_process *all = plan_processes();
@@ -346,10 +334,63 @@ static void wait_for_zombies(uint32_t index)
 	}
 }
 
+/* Of the payload and open to be looked at, or a later capture cannot see how it ended; no program of the sandbox runs yet. */
+static BARE_NORETURN void end_zombie(int32_t status)
+{
+	opener_confine();
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+	life_end(0);
+	end_as(status);
+}
+
 static BARE_NORETURN void end_helper(void)
 {
 	life_end(0);
 	bare_exit(0);
+}
+
+static void adopt(void)
+{
+	fork_await(STAGE_SETTLED);
+	(void)fork_must(
+		CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "take others' children");
+	fork_pass_stage(STAGE_ADOPTING);
+}
+
+static void take(enum plan_step step, uint32_t index)
+{
+	const struct plan_process *p = &plan_processes()[index];
+
+	switch (step) {
+	case STEP_AWAIT_EARLY:
+		wait_for_helpers(index, 0);
+		break;
+	case STEP_SETTLED:
+		fork_pass_stage(STAGE_SETTLED);
+		break;
+	case STEP_ADOPT:
+		adopt();
+		break;
+	case STEP_AWAIT_ADOPTING:
+		fork_await(STAGE_ADOPTING);
+		break;
+	case STEP_AWAIT_LATE:
+		wait_for_helpers(index, PLAN_LATE);
+		break;
+	case STEP_ADOPTED:
+		fork_pass_stage(STAGE_ADOPTED);
+		break;
+	case STEP_AWAIT_ZOMBIES:
+		wait_for_zombies(index);
+		break;
+	case STEP_END:
+		if ((p->flags & PLAN_ZOMBIE) != 0)
+			end_zombie(p->status);
+		end_helper();
+	case STEP_COUNT:
+	default:
+		break;
+	}
 }
 
 /*
@@ -358,27 +399,10 @@ static BARE_NORETURN void end_helper(void)
  */
 static void settle(uint32_t index)
 {
-	const struct plan_process *p = &plan_processes()[index];
-
-	if (is_helper(p, 0))
-		end_helper();
-	wait_for_helpers(index, 0);
-	wait_for_zombies(index);
-	if (has_helper(index, 0))
-		fork_pass_stage(STAGE_SETTLED);
-	if ((p->flags & PLAN_ADOPTS) != 0) {
-		fork_await(STAGE_SETTLED);
-		(void)fork_must(CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
-			"take others' children");
-		fork_pass_stage(STAGE_ADOPTING);
+	for (enum plan_step step = 0; step < STEP_COUNT; step++) {
+		if (plan_has_step(steps[index], step))
+			take(step, index);
 	}
-	if (is_helper(p, PLAN_LATE)) {
-		fork_await(STAGE_ADOPTING);
-		end_helper();
-	}
-	wait_for_helpers(index, PLAN_LATE);
-	if (has_helper(index, PLAN_LATE))
-		fork_pass_stage(STAGE_ADOPTED);
 }
 
 static uint32_t terminal_of(const struct plan_process *p)
@@ -412,13 +436,6 @@ static BARE_NORETURN void run(uint32_t index)
 	if (p->foreground != 0)
 		(void)fork_must(CALL3(__NR_ioctl, terminal_of(p), TIOCSPGRP, &p->foreground),
 			"set the foreground group");
-	if ((p->flags & PLAN_ZOMBIE) != 0) {
-		/* of the payload and open to be looked at, or a later capture cannot see how it ended; no program of the sandbox runs yet */
-		opener_confine();
-		(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
-		life_end(0);
-		end_as(p->status);
-	}
 	settle(index);
 	lazy_begin(p);
 	become(p->image);
@@ -771,23 +788,12 @@ static BARE_NORETURN void reap(void)
 	bare_exit(0);
 }
 
-/* Who waits for helpers that end so. An early helper waits for nobody. */
-static uint32_t count_creators(uint32_t late)
+static uint32_t count_steps(enum plan_step step)
 {
-	static bool counted[2][TEMPLATE_PIDS_MAX * 2];
-	const struct plan_process *all = plan_processes();
-	bool *done = counted[late != 0];
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < plan->n_processes; i++) {
-		uint32_t parent = all[i].parent;
-
-		if (!is_helper(&all[i], late) || parent == IMAGE_NONE || done[parent] ||
-			is_helper(&all[parent], 0))
-			continue;
-		done[parent] = true;
-		n++;
-	}
+	for (uint32_t i = 0; i < plan->n_processes; i++)
+		n += plan_has_step(steps[i], step);
 	return n;
 }
 
@@ -796,10 +802,10 @@ static void set_expected(void)
 {
 	uint32_t *expected = fork_shared()->expected;
 
-	expected[STAGE_SETTLED] = count_creators(0);
-	expected[STAGE_ADOPTED] = count_creators(PLAN_LATE);
-	for (uint32_t i = 0; i < plan->n_processes; i++)
-		expected[STAGE_ADOPTING] += (plan_processes()[i].flags & PLAN_ADOPTS) != 0;
+	plan_steps(plan_processes(), plan->n_processes, steps);
+	expected[STAGE_SETTLED] = count_steps(STEP_SETTLED);
+	expected[STAGE_ADOPTING] = count_steps(STEP_ADOPT);
+	expected[STAGE_ADOPTED] = count_steps(STEP_ADOPTED);
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
 	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
 	expected[STAGE_HEARD] = stops_parents();

@@ -111,9 +111,9 @@ static void interrupted(void)
 
 int main(void)
 {
-	enum { LIVING = 9 };
+	enum { LIVING = 10 };
 	struct place before[LIVING], after;
-	pid_t seven, usr, pipe_less, stopped, reaped[2];
+	pid_t seven, usr, pipe_less, stopped, ended, reaped[2];
 	int status;
 
 	MUST(pipe(report) == 0 && pipe(go) == 0);
@@ -125,19 +125,20 @@ int main(void)
 	usr = child(killed);
 	pipe_less = child(broken);
 	stopped = child(interrupted);
+	ended = child(daemon_way); /* it leads its session still, in which its orphan is */
 	for (int i = 0; i < 2; i++)
 		MUST(waitpid(reaped[i], NULL, 0) == reaped[i]);
 	for (int i = 0; i < LIVING; i++)
 		MUST(read(report[0], &before[i], sizeof(before[i])) == sizeof(before[i]));
 	/* all are zombies, and stay */
 	MUST(waitid(P_PID, (id_t)seven, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) == 0);
-	for (int i = 0; i < 3; i++)
-		MUST(waitid(P_PID, (id_t)((pid_t[]){ usr, pipe_less, stopped }[i]),
+	for (int i = 0; i < 4; i++)
+		MUST(waitid(P_PID, (id_t)((pid_t[]){ usr, pipe_less, stopped, ended }[i]),
 			     &(siginfo_t){ 0 }, WEXITED | WNOWAIT) == 0);
 
 	object_ready();
 
-	MUST(write(go[1], "123456789", LIVING) == LIVING);
+	MUST(write(go[1], "1234567890", LIVING) == LIVING);
 	for (int i = 0; i < LIVING; i++) {
 		bool found = false;
 
@@ -159,5 +160,6 @@ int main(void)
 		WTERMSIG(status) == SIGPIPE);
 	MUST(waitpid(stopped, &status, 0) == stopped && WIFSIGNALED(status) &&
 		WTERMSIG(status) == SIGINT);
+	MUST(waitpid(ended, &status, 0) == ended && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	return object_done();
 }
