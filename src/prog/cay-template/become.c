@@ -17,10 +17,11 @@ static const struct plan_process *planned(uint32_t image_index)
 }
 
 /* RLIMIT_… */
-#define DATA   2U
-#define NPROC  6U
-#define NOFILE 7U
-#define AS     9U
+#define DATA       2U
+#define NPROC      6U
+#define NOFILE     7U
+#define AS         9U
+#define SIGPENDING 11U
 
 static void set_limit(const struct image_process *p, uint32_t i)
 {
@@ -38,7 +39,7 @@ static void set_limit(const struct image_process *p, uint32_t i)
 /* What is still to be made takes some, of which a program may have more than its limit already. */
 static bool is_of_restorer(uint32_t i)
 {
-	return i == NPROC || i == DATA || i == NOFILE || i == AS;
+	return i == NPROC || i == DATA || i == NOFILE || i == AS || i == SIGPENDING;
 }
 
 static void set_limits(const struct image_process *p)

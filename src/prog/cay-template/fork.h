@@ -397,7 +397,7 @@ void datagrams_fill(uint32_t receiver, const struct image_packet *p);
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);
 
-/** limits_end() - the limits of processes, memory and files of @p, when all its threads have been made: a program may have forbidden itself to have more. */
+/** limits_end() - the limits of processes, memory, files and waiting signals (with timers) of @p, when all of these are there: a program may have forbidden itself to have more. */
 void limits_end(const struct image_process *p);
 
 /** memory_become() - the address space of @p but for the window. */

@@ -335,10 +335,10 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	while ((n = __atomic_load_n(&prepared, __ATOMIC_SEQ_CST)) < p->n_threads - 1)
 		futex_wait(&prepared, n);
 	files_end(p);
-	limits_end(p);
 	(void)fork_must(CALL2(__NR_arch_prctl, ARCH_SET_FS, first->registers[FS_BASE]), "set fs");
 	set_thread(first);
 	timers_become(p);
+	limits_end(p);
 	fill_frame(f, first);
 	leave_descriptions();
 	locks_become(p);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals: what they do, what is blocked, what waits with its value, interval timers. */
+/* Signals: what they do, what is blocked, what waits with its value (more than there may be by now), interval timers. */
 #include "object.h"
 
+#include <sys/resource.h>
 #include <sys/time.h>
+
+#define FEWER 3
 
 static volatile sig_atomic_t alarms;
 
@@ -17,6 +20,23 @@ static void on_info(int sig, siginfo_t *info, void *context)
 	(void)sig;
 	(void)info;
 	(void)context;
+}
+
+/* What waits stays when there may be no more than a few. */
+static void allow_fewer(void)
+{
+	struct rlimit limit;
+
+	MUST(getrlimit(RLIMIT_SIGPENDING, &limit) == 0);
+	limit.rlim_cur = FEWER;
+	MUST(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
+}
+
+static void check_fewer(void)
+{
+	struct rlimit limit;
+
+	MUST(getrlimit(RLIMIT_SIGPENDING, &limit) == 0 && limit.rlim_cur == FEWER);
 }
 
 int main(void)
@@ -36,10 +56,14 @@ int main(void)
 	MUST(sigaction(SIGTRAP, &info, NULL) == 0); /* by which debuggers hear of steps */
 	(void)sigemptyset(&blocked);
 	(void)sigaddset(&blocked, SIGRTMIN);
+	(void)sigaddset(&blocked, SIGRTMIN + 1);
 	(void)sigaddset(&blocked, SIGTERM);
 	MUST(sigprocmask(SIG_SETMASK, &blocked, NULL) == 0);
 	for (int i = 1; i <= 20; i++)
 		MUST(sigqueue(getpid(), SIGRTMIN, (union sigval){ .sival_int = i }) == 0);
+	for (int i = 1; i <= 5; i++)
+		MUST(pthread_sigqueue(
+			     pthread_self(), SIGRTMIN + 1, (union sigval){ .sival_int = i }) == 0);
 	MUST(kill(getpid(), SIGTERM) == 0);
 	MUST(pthread_kill(pthread_self(), SIGTERM) == 0);
 	(void)signal(SIGALRM, on_alarm);
@@ -48,8 +72,11 @@ int main(void)
 	used.it_interval.tv_sec++;
 	MUST(setitimer(ITIMER_VIRTUAL, &used, NULL) == 0);
 
+	allow_fewer();
+
 	object_ready();
 
+	check_fewer();
 	alarms = 0;
 	while (alarms < 3)
 		(void)usleep(1000);
@@ -75,6 +102,11 @@ int main(void)
 		sum += got.si_value.sival_int;
 	}
 	MUST(sum == 210 && sigtimedwait(&queued, &got, &moment) < 0 && errno == EAGAIN);
+	(void)sigemptyset(&queued);
+	(void)sigaddset(&queued, SIGRTMIN + 1);
+	for (int i = 1; i <= 5; i++)
+		MUST(sigtimedwait(&queued, &got, &moment) == SIGRTMIN + 1 &&
+			got.si_value.sival_int == i);
 	(void)sigemptyset(&queued);
 	(void)sigaddset(&queued, SIGTERM);
 	/* one for the thread, one for the process */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POSIX timers: numbers with gaps, what they send and to whom, remaining times and intervals, the clocks of a processor's time. */
+/* POSIX timers: numbers with gaps, what they send and to whom, remaining times and intervals, the clocks of a processor's time; more than there may be by now. */
 #include "object.h"
+
+#include <sys/resource.h>
 
 struct event {
 	uint64_t value;
@@ -114,6 +116,7 @@ int main(void)
 	int often, hour, quiet, thread_timer, used, gone[3], spent;
 	struct timespec moment = { 0, 1000000 };
 	struct itimerspec now;
+	struct rlimit many, limit;
 	pthread_t t;
 
 	MUST(pipe(end) == 0 && pipe(burn) == 0 && sigaction(SIGUSR1, &tick, NULL) == 0);
@@ -138,9 +141,14 @@ int main(void)
 	set(spent, 1, 0);
 	while (get(spent).it_value.tv_sec != 0 || get(spent).it_value.tv_nsec != 0)
 		(void)nanosleep(&moment, NULL);
+	MUST(getrlimit(RLIMIT_SIGPENDING, &many) == 0);
+	limit = (struct rlimit){ .rlim_cur = 2, .rlim_max = many.rlim_max };
+	MUST(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
 
 	object_ready();
 
+	MUST(getrlimit(RLIMIT_SIGPENDING, &limit) == 0 && limit.rlim_cur == 2);
+	MUST(setrlimit(RLIMIT_SIGPENDING, &many) == 0);
 	ticks = told = 0;
 	while (ticks < 3 || told < 3)
 		(void)nanosleep(&moment, NULL);
