@@ -526,6 +526,7 @@ static void forget_all(struct dump *d)
 		free(p->pages.list);
 		free(p->pages.guards);
 		free(p->status);
+		free(p->program);
 		dump_ask_end(p);
 	}
 	shared_memories_fini(&d->shared);

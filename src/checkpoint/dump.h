@@ -67,6 +67,8 @@ struct dump_process {
 	struct image_process out;
 	bool to_stop;               /* SIGSTOP waits for it */
 	bool locks;                 /* memory, by mlock(2) */
+	char *program;              /* what its program is called; NULL = not looked at yet */
+	bool program_is_gone;       /* and has no such name any more */
 	struct dump_process *base;  /* the first ancestor of whose memory it has some; NULL */
 	bool inherited_from;        /* some other has memory of it */
 	char *status;               /* text of /proc/PID/status */
@@ -156,12 +158,13 @@ struct dump_gone {
 	unsigned char *have;    /* a byte for each page */
 };
 
-/** struct dump_name - a name in /proc/PID/maps, and whether another file than that of @inode is at it. dump_gone.c */
+/** struct dump_name - a name of a mapping, and whether another file than that of @inode is at it. dump_names.c */
 struct dump_name {
-	uint64_t inode;
-	char *text; /* without an end */
+	uint64_t device, inode; /* as of /proc/PID/maps */
+	char *text;             /* without an end */
 	size_t size;
-	bool replaced, regular;
+	bool replaced;
+	bool regular;           /* it is such a file, and not of the sandbox's root alone */
 	struct image_file file; /* of a regular one: what is there */
 };
 
@@ -286,16 +289,20 @@ int dump_read_maps(struct dump_process *p, struct err *err) attr_must_use;
 /** dump_maps() - refuse the mappings of @p that cannot be carried over; reads them where dump_read_maps() has not. When the files of all are known. */
 int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_is_gone() - is the file called @name of /proc deleted? */
+#define DUMP_GONE " (deleted)" /* what /proc writes behind the name that a file had */
+
+/** dump_is_gone() - does @name of /proc end so? A file may be called so, too: dump_is_called(), dump_names(). */
 bool dump_is_gone(const char *name, size_t n);
 
 /**
- * dump_gone_mark() - call what was replaced or removed since it was mapped "(deleted)" in @maps, where the kernel does not: of a file that an overlay has
- * from another overlay (the host's root: sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes. And by its name
- * what the kernel calls deleted though a memory file system has it under another (sem_open(3) maps a file, links it to where it belongs, and removes the first
- * name): others map it by that one, or will. After dump_tmpfs().
+ * dump_names() - call the mappings of @p by the name that their file has, exactly, and say which of those that end in "(deleted)" are called so (->literal). What was
+ * replaced or removed since it was mapped is called "(deleted)" also where the kernel does not: of a file that an overlay has from another overlay (the host's root:
+ * sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes. And by its name what the kernel calls deleted though a memory file
+ * system has it under another (sem_open(3) maps a file, links it to where it belongs, and removes the first name): others map it by that one, or will. After dump_tmpfs().
+ *
+ * Return: 0, or an error: a mapping is there no more, or its name is longer than any path.
  */
-void dump_gone_mark(struct dump *d, struct mappings *maps);
+int dump_names(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /**
  * dump_file_stays() - note in description @index, of a file by its name that @d has seen mapped when all stood still, which file that was. Of those

@@ -122,8 +122,8 @@ int subject_busy(const struct dump *d, const struct subject *s, struct err *err,
 	return rc;
 }
 
-/* Is the file @st of @p the one that is called @path? What belongs to the image keeps its links when it is removed (overlayfs), so only a look at the name tells. */
-static bool is_called(const struct dump_process *p, const char *path, const struct stat *st)
+/* What belongs to the image keeps its links when it is removed (overlayfs), so only a look at the name tells. */
+bool dump_is_called(const struct dump_process *p, const char *path, const struct stat *st)
 {
 	cleanup_fd int root = openat(p->tracee.proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	cleanup_fd int there = root < 0 ? -1
@@ -137,7 +137,7 @@ static bool is_called(const struct dump_process *p, const char *path, const stru
 
 bool subject_is_deleted(const struct subject *s)
 {
-	return str_ends(s->target, " (deleted)") && !is_called(s->p, s->target, &s->st);
+	return str_ends(s->target, " (deleted)") && !dump_is_called(s->p, s->target, &s->st);
 }
 
 /* The pages may be large and many, or few: they go the way of shared memory. An examination keeps nobody waiting for them. */
@@ -792,7 +792,7 @@ static size_t read_directory(const struct dump_process *p, const char *link, cha
 		return 0;
 	path[n] = '\0';
 	return dump_is_gone(path, (size_t)n) && (fstatat(p->tracee.proc, link, &st, 0) < 0 ||
-							!is_called(p, path, &st))
+							!dump_is_called(p, path, &st))
 		       ? 0
 		       : (size_t)n;
 }

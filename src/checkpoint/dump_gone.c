@@ -10,7 +10,6 @@
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
 #include "sys/file.h"
-#include "sys/raw.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,233 +17,7 @@
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
-#define GONE     " (deleted)"
 #define GONE_MAX (1U << 30) /* bytes of all such files together */
-
-bool dump_is_gone(const char *name, size_t n)
-{
-	const size_t suffix = sizeof(GONE) - 1;
-
-	return n > suffix && memcmp(name + n - suffix, GONE, suffix) == 0;
-}
-
-/* Pages of no file: of huge pages there are only so many, and the others have a state in the kernel. */
-bool dump_is_gone_file(const struct proc_map *m)
-{
-	static const char *const others[] = { "/anon_hugepage", "/[aio]", "/SYSV", "/dev/zero" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-		size_t n = strlen(others[i]);
-
-		if (m->name_size >= n && memcmp(m->name, others[i], n) == 0)
-			return false;
-	}
-	return m->name_size > 0 && m->name[0] == '/' && dump_is_gone(m->name, m->name_size);
-}
-
-/* --- what the kernel does not call deleted --- */
-
-/* The sandbox's own root: a process may have another. */
-static int open_root(const struct dump *d)
-{
-	char path[PATH_MAX];
-
-	for (size_t i = 0; i < d->n; i++) {
-		int proc = d->processes[i].tracee.proc;
-
-		if (readlinkat(proc, "root", path, sizeof(path)) == 1)
-			return openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	}
-	return -1;
-}
-
-/* Older kernels (seen on 6.1) say of a mapping which file is below the overlay. Where that was copied up stat() says another number: what a mapping of @there is called tells. */
-static bool is_mapped_as(int there, const struct proc_map *m)
-{
-	struct mappings own = { 0 };
-	cleanup_fd int fd = -1;
-	bool same = false;
-	char path[32];
-	void *at;
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
-	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	at = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (at == MAP_FAILED)
-		return false;
-	if (mappings_read(AT_FDCWD, "/proc/self/maps", &own) == 0) {
-		for (size_t i = 0; i < own.n; i++)
-			same = same || (own.list[i].start == (uint64_t)(uintptr_t)at &&
-					       own.list[i].inode == m->inode &&
-					       own.list[i].major == m->major &&
-					       own.list[i].minor == m->minor);
-	}
-	mappings_fini(&own);
-	(void)munmap(at, 1);
-	return same;
-}
-
-static void note_file(struct dump_name *name, const struct statx *st)
-{
-	name->regular = S_ISREG(st->stx_mode);
-	name->file = (struct image_file){ .size = st->stx_size,
-		.inode = st->stx_ino,
-		.changed_s = st->stx_mtime.tv_sec,
-		.changed_ns = st->stx_mtime.tv_nsec,
-		.born_s = st->stx_btime.tv_sec,
-		.born_ns = st->stx_btime.tv_nsec,
-		.has_birth = (st->stx_mask & STATX_BTIME) != 0 };
-}
-
-/* Is another file at its name, or none? @name: which it is. */
-static bool is_replaced(int root, const struct proc_map *m, struct dump_name *name)
-{
-	cleanup_fd int there = -1;
-	char path[PATH_MAX];
-	struct statx st;
-
-	if (m->name_size >= sizeof(path) || memchr(m->name, '\\', m->name_size) != NULL)
-		return false;
-	memcpy(path, m->name, m->name_size);
-	path[m->name_size] = '\0';
-	there = raw_openat2(
-		root, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
-	if (there < 0)
-		return there == -ENOENT || there == -ENOTDIR || there == -ELOOP;
-	if (statx(there, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
-		return false;
-	note_file(name, &st);
-	/* what an overlay has found once it goes on to show, also when it was removed below it */
-	if (st.stx_nlink == 0)
-		return true;
-	return st.stx_ino != m->inode && !(name->regular && is_mapped_as(there, m));
-}
-
-static bool may_be_replaced(const struct proc_map *m, dev_t plain)
-{
-	return m->inode != 0 && m->name_size > 0 && m->name[0] == '/' &&
-	       !dump_is_gone(m->name, m->name_size) && makedev(m->major, m->minor) != plain;
-}
-
-/* Relatives map the same files one after the other, so the next one is most often the one behind the last. */
-static const struct dump_name *find_name(struct dump *d, const struct proc_map *m)
-{
-	for (size_t i = 0; i < d->n_names; i++) {
-		size_t at = (d->next_name + i) % d->n_names;
-		const struct dump_name *name = &d->names[at];
-
-		if (name->inode != m->inode || name->size != m->name_size ||
-			memcmp(name->text, m->name, m->name_size) != 0)
-			continue;
-		d->next_name = at + 1;
-		return name;
-	}
-	return NULL;
-}
-
-/* Everything stands still, so what was found for one holds for all that map it. */
-static bool has_been_replaced(struct dump *d, int root, const struct proc_map *m)
-{
-	const struct dump_name *known = find_name(d, m);
-	struct dump_name *more;
-
-	if (known != NULL)
-		return known->replaced;
-	more = realloc(d->names, (d->n_names + 1) * sizeof(*more));
-	if (more == NULL)
-		abort();
-	d->names = more;
-	more += d->n_names;
-	*more = (struct dump_name){
-		.inode = m->inode, .size = m->name_size, .text = malloc(m->name_size)
-	};
-	if (more->text == NULL)
-		abort();
-	memcpy(more->text, m->name, m->name_size);
-	more->replaced = is_replaced(root, m, more);
-	d->next_name = ++d->n_names;
-	return more->replaced;
-}
-
-/* The file that is there, which at least one maps. */
-static const struct dump_name *find_there(const struct dump *d, struct image_span name)
-{
-	const void *text = d->image.tables[TABLE_BYTES].p + name.offset;
-
-	for (size_t i = 0; i < d->n_names; i++) {
-		const struct dump_name *one = &d->names[i];
-
-		if (one->regular && !one->replaced && one->size == name.length &&
-			memcmp(one->text, text, name.length) == 0)
-			return one;
-	}
-	return NULL;
-}
-
-void dump_file_stays(struct dump *d, uint32_t index, bool may_change)
-{
-	const struct dump_name *name;
-	struct image_description *out = dump_description(d, index);
-
-	if (out->data.length == 0 && (name = find_there(d, out->path)) != NULL)
-		out->data = image_add_bytes(&d->image, &name->file, sizeof(name->file));
-	if (!may_change)
-		out->a = 1;
-}
-
-static char *name_gone(const struct proc_map *m)
-{
-	char *name = malloc(m->name_size + sizeof(GONE));
-
-	if (name == NULL)
-		abort();
-	memcpy(name, m->name, m->name_size);
-	memcpy(name + m->name_size, GONE, sizeof(GONE));
-	return name;
-}
-
-/* What @m is called from now on; NULL = as ever. */
-static const char *name_anew(
-	struct dump *d, struct mappings *maps, int root, dev_t plain, const struct proc_map *m)
-{
-	char *name = NULL;
-
-	if (may_be_replaced(m, plain) && has_been_replaced(d, root, m))
-		name = name_gone(m);
-	else if (m->shared && dump_is_gone_file(m))
-		name = dump_tmpfs_name(d, m);
-	return name != NULL ? mappings_name(maps, name) : NULL;
-}
-
-/* The parts of a file are neighbours. */
-static bool is_another(const struct proc_map *m, const struct proc_map *before)
-{
-	return before->name == NULL || before->name_size != m->name_size ||
-	       before->inode != m->inode || before->shared != m->shared ||
-	       memcmp(before->name, m->name, m->name_size) != 0;
-}
-
-void dump_gone_mark(struct dump *d, struct mappings *maps)
-{
-	cleanup_fd int root = open_root(d);
-	struct proc_map before = { 0 };
-	const char *name = NULL;
-	struct stat st;
-
-	if (root < 0 || fstat(root, &st) < 0)
-		return;
-	for (size_t i = 0; i < maps->n; i++) {
-		struct proc_map *m = &maps->list[i];
-
-		if (is_another(m, &before))
-			name = name_anew(d, maps, root, st.st_dev, m);
-		before = *m;
-		if (name == NULL)
-			continue;
-		m->name = name;
-		m->name_size = strlen(name);
-	}
-}
 
 static struct dump_gone *find(struct dump *d, const struct proc_map *m)
 {
@@ -339,12 +112,22 @@ static bool find_code(const struct dump_process *p, struct proc_map *ret)
 	return false;
 }
 
-static bool program_is_gone(const struct dump_process *p)
+/* Return: 0 or -errno. */
+static int read_program(struct dump_process *p)
 {
 	char path[PATH_MAX];
-	ssize_t n = readlinkat(p->tracee.proc, "exe", path, sizeof(path));
+	ssize_t n = readlinkat(p->tracee.proc, "exe", path, sizeof(path) - 1);
+	struct stat st;
 
-	return n > 0 && dump_is_gone(path, (size_t)n);
+	if (n < 0 || fstatat(p->tracee.proc, "exe", &st, 0) < 0)
+		return -errno;
+	path[n] = '\0';
+	free(p->program);
+	p->program = strdup(path);
+	if (p->program == NULL)
+		abort();
+	p->program_is_gone = dump_is_gone(path, (size_t)n) && !dump_is_called(p, path, &st);
+	return 0;
 }
 
 /* What a mapping of ours shows is nobody's to choose. */
@@ -401,8 +184,13 @@ int dump_gone_program(struct dump *d, struct dump_process *p, struct err *err)
 {
 	struct dump_gone *g;
 	struct proc_map code;
+	int rc;
 
-	if (!program_is_gone(p))
+	rc = read_program(p);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "look at the program of process %d (%s)",
+			p->tracee.inner, p->name);
+	if (!p->program_is_gone)
 		return 0;
 	g = find_code(p, &code) ? find(d, &code) : NULL;
 	if (g == NULL)
@@ -438,7 +226,7 @@ static void add_description(struct dump *d, struct dump_gone *g, const struct pr
 		.mode = S_IFREG | 0755,
 		.peer = IMAGE_NONE };
 
-	out.path = image_add_bytes(&d->image, m->name, m->name_size - (sizeof(GONE) - 1));
+	out.path = image_add_bytes(&d->image, m->name, m->name_size - (sizeof(DUMP_GONE) - 1));
 	take_program(d, g, &out);
 	if (!g->whole && g->size > 0)
 		out.b = image_stash_content(&d->image, g->size);

@@ -31,9 +31,19 @@ static bool starts(const struct proc_map *m, const char *name)
 	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
 }
 
+static bool named(const struct proc_map *m, const char *name)
+{
+	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
+}
+
+static bool is_anonymous(const struct proc_map *m)
+{
+	return named(m, "/dev/zero" DUMP_GONE) && !m->literal;
+}
+
 bool dump_is_shared_memory(const struct proc_map *m)
 {
-	return m->shared && (starts(m, "/dev/zero (deleted)") || dump_is_gone_file(m));
+	return m->shared && (is_anonymous(m) || dump_is_gone_file(m));
 }
 
 static uint64_t device_of(const struct proc_map *m)
@@ -58,11 +68,6 @@ static uint32_t opened(const struct dump *d, const struct proc_map *m)
 	return known != NULL ? known->index : dump_gone_open(d, m);
 }
 
-static bool named(const struct proc_map *m, const char *name)
-{
-	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
-}
-
 /* The code and data that the kernel maps into every process. */
 static bool is_vdso(const struct proc_map *m)
 {
@@ -79,7 +84,8 @@ static bool is_nobodys(const struct dump_process *p, const struct proc_map *m)
 
 static bool is_segment(const struct proc_map *m)
 {
-	return m->shared && starts(m, "/SYSV");
+	return m->shared && starts(m, "/SYSV") && dump_is_gone(m->name, m->name_size) &&
+	       !m->literal;
 }
 
 /* --- which pages exist --- */
@@ -328,7 +334,7 @@ void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps)
 	for (size_t i = 0; i < maps->n; i++) {
 		const struct proc_map *m = &maps->list[i];
 
-		if (m->shared && starts(m, "/dev/zero (deleted)"))
+		if (m->shared && is_anonymous(m))
 			shared_memories_guess(&d->shared, device_of(m), m->inode, host, m->start,
 				m->offset, m->end - m->start);
 	}
@@ -431,7 +437,7 @@ static int check_region(
 		return dump_gone_note(d, p, m, err);
 	if (is_segment(m) ? dump_sysv_find(d, m->inode) == IMAGE_NONE
 			  : m->name_size == 0 || m->name[0] != '/' ||
-				    dump_is_gone(m->name, m->name_size))
+				    (dump_is_gone(m->name, m->name_size) && !m->literal))
 		return dump_refuse(p, err, "it maps '%.*s'", (int)m->name_size, m->name);
 	return 0;
 }
@@ -505,7 +511,9 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 		rc = check_program(p, err);
 	if (rc < 0)
 		return rc;
-	dump_gone_mark(d, &p->maps);
+	rc = dump_names(d, p, err);
+	if (rc < 0)
+		return rc;
 	rc = each_region(d, p, check_region, err);
 	return rc == 0 ? dump_gone_program(d, p, err) : rc;
 }
@@ -851,11 +859,9 @@ static void add_regions(struct dump *d, struct dump_process *p)
 static int describe(struct dump *d, struct dump_process *p)
 {
 	cleanup_buf struct buf auxv = BUF_INIT(65536);
-	char path[4096];
 	const struct tracee *t = dump_source(p);
 	long brk = dump_inherited(p, INHERITED_BRK)->result;
-	ssize_t n = readlinkat(t->proc, "exe", path, sizeof(path));
-	int rc = n < 0 ? -errno : file_read_at(t->proc, "auxv", &auxv);
+	int rc = file_read_at(t->proc, "auxv", &auxv);
 
 	if (rc < 0 || brk < 0)
 		return rc < 0 ? rc : (int)brk;
@@ -871,11 +877,11 @@ static int describe(struct dump *d, struct dump_process *p)
 	p->out.mm.env_start = p->stat.env_start;
 	p->out.mm.env_end = p->stat.env_end;
 	p->out.auxv = image_add_bytes(&d->image, auxv.p, auxv.n);
-	if (dump_is_gone(path, (size_t)n)) {
+	if (p->program_is_gone) {
 		p->out.exe = dump_gone_exe(d, p);
 		return 0;
 	}
-	p->out.exe = dump_file_by_path(d, path, (size_t)n, false, false);
+	p->out.exe = dump_file_by_path(d, p->program, strlen(p->program), false, false);
 	dump_file_stays(d, p->out.exe, false);
 	return 0;
 }

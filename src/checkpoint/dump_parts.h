@@ -30,6 +30,9 @@ int subject_refuse(const struct subject *s, struct err *err, const char *why);
 /** subject_busy() - as above, of what a program that runs changes in a moment: a capture is tried again. */
 int subject_busy(const struct dump *d, const struct subject *s, struct err *err, const char *why);
 
+/** dump_is_called() - is the file @st of @p the one that is called @path, as @p sees it? */
+bool dump_is_called(const struct dump_process *p, const char *path, const struct stat *st);
+
 /** subject_is_deleted() - has the file no name any more? One that is there may be called as if it were not. */
 bool subject_is_deleted(const struct subject *s);
 

@@ -17,6 +17,7 @@ struct proc_map {
 	bool readable, writable, executable, shared;
 	const char *name; /* as written: a newline is \012, and "(deleted)" may follow */
 	size_t name_size;
+	bool literal; /* the file is called so, also where that ends in "(deleted)"; not from here: dump_names() */
 };
 
 /**

@@ -58,7 +58,7 @@ def test_a_program_for_every_case():
 def test_with_what_linux_6_1_has(tmp):
     """What newer kernels tell, or do at once, has a way there too: pages one by one, semaphores that are tried, files that have a name for an instant, numbers without handles."""
     with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "all"}).start()) as instance:
-        for name in ("memory", "relatives", "gone", "events", "notify", "files", "modes", "attributes", "sparse"):
+        for name in ("memory", "relatives", "gone", "called", "events", "notify", "files", "modes", "attributes", "sparse"):
             both_go_on(instance, name)
         with instance.sandbox() as box:
             run = begin(instance, box, "memory")
@@ -106,6 +106,26 @@ def test_object_backlogs(instance):
 @require("root", "cgroup2")
 def test_object_bare(instance):
     both_go_on(instance, "bare")
+
+
+@require("root", "cgroup2")
+def test_object_called(instance):
+    both_go_on(instance, "called")
+
+
+@require("root", "cgroup2")
+def test_called_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "called")
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_called_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "called", "/tmp")
 
 
 @require("root", "cgroup2")
