@@ -247,22 +247,60 @@ static int read_thread(struct tracee *t, struct tracee_thread *thread)
 	return 0;
 }
 
-/* Calls that say EINTR after a stop although no signal came, and that wait without a limit. */
-static bool is_endless(const struct user_regs_struct *r)
+static bool is_socket(const struct tracee *t, const struct tracee_thread *thread, uint64_t fd)
 {
+	char path[64], to[16] = { 0 };
+
+	(void)snprintf(path, sizeof(path), "task/%d/fd/%d", thread->host, (int)fd);
+	return readlinkat(t->proc, path, to, sizeof(to) - 1) > 0 && str_starts(to, "socket:");
+}
+
+/* Calls of sockets: where one has a time limit (SO_RCVTIMEO, SO_SNDTIMEO) the kernel does not make them again. */
+static bool is_of_socket(const struct tracee *t, const struct tracee_thread *thread)
+{
+	const struct user_regs_struct *r = &thread->registers;
+
+	switch (r->orig_rax) {
+	case SYS_read:
+	case SYS_readv:
+	case SYS_write:
+	case SYS_writev:
+	case SYS_sendfile:
+	case SYS_recvfrom:
+	case SYS_recvmsg:
+	case SYS_recvmmsg:
+	case SYS_sendto:
+	case SYS_sendmsg:
+	case SYS_sendmmsg:
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_connect:
+		return is_socket(t, thread, r->rdi);
+	case SYS_splice:
+		return is_socket(t, thread, r->rdi) || is_socket(t, thread, r->rdx);
+	default:
+		return false;
+	}
+}
+
+/* Calls that say EINTR after a stop although no signal came, and that wait without a limit or with one that guards a peer; event loops compute theirs anew. */
+static bool is_to_wait_on(const struct tracee *t, const struct tracee_thread *thread)
+{
+	const struct user_regs_struct *r = &thread->registers;
+
 	switch (r->orig_rax) {
 	case SYS_epoll_wait:
 	case SYS_epoll_pwait:
 		return (int32_t)r->r10 < 0;
 	case SYS_epoll_pwait2:
-	case SYS_semtimedop:
 		return r->r10 == 0;
 	case SYS_rt_sigtimedwait:
 		return r->rdx == 0;
 	case SYS_semop:
+	case SYS_semtimedop:
 		return true;
 	default:
-		return false;
+		return is_of_socket(t, thread);
 	}
 }
 
@@ -273,12 +311,12 @@ void tracee_call_again(struct user_regs_struct *r, uint64_t nr)
 }
 
 /* Nobody is to see that it was stopped: neither the fork nor the source, whatever becomes of the capture. */
-static void forget_stop(struct tracee_thread *thread)
+static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
 {
 	struct user_regs_struct *r = &thread->registers;
 
 	thread->again = (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR &&
-			is_endless(r) && (thread->waiting & ~thread->mask) == 0;
+			(thread->waiting & ~thread->mask) == 0 && is_to_wait_on(t, thread);
 	if (thread->again)
 		tracee_call_again(r, r->orig_rax);
 }
@@ -334,7 +372,7 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 		leave_sequence(t, thread);
 	/* who was stopped by a signal is told so by some calls, as ever */
 	if (rc == 0 && stop == SIGTRAP)
-		forget_stop(thread);
+		forget_stop(t, thread);
 	return rc;
 }
 

@@ -312,6 +312,20 @@ def test_groups_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_limits(instance):
+    both_go_on(instance, "limits")
+
+
+@require("root", "cgroup2")
+def test_calls_with_a_limit_that_are_only_looked_at(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "limits")
+        for _ in range(3):
+            equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
 def test_object_locks(instance):
     both_go_on(instance, "locks")
 
