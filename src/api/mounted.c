@@ -76,6 +76,23 @@ static void add_below(const json_t *all, const json_t *mounts, const char *sourc
 	}
 }
 
+json_t *mounted_in_host(struct server *srv)
+{
+	static const char *const parts[] = { "/usr", "/etc", "/var", "/opt", "/bin", "/sbin",
+		"/lib", "/lib32", "/lib64", "/libx32" };
+	const json_t *all = points(&srv->mounted), *point;
+	json_t *places = json_array();
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)all, i, point) {
+		for (size_t j = 0; j < ARRAY_SIZE(parts); j++) {
+			if (str_path_under(json_string_value(point), parts[j]))
+				(void)json_array_append(places, (json_t *)(uintptr_t)point);
+		}
+	}
+	return places;
+}
+
 json_t *mounted_not_shown(struct server *srv, const json_t *mounts)
 {
 	const json_t *all, *m;

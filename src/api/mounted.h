@@ -24,4 +24,7 @@ int mounted_init(struct mounted *m);
 /** mounted_not_shown() - places below the sources of @mounts that those do not show, a hundred at most; NULL: none. A new reference. The machine's table is only read when it has changed. */
 json_t *mounted_not_shown(struct server *srv, const json_t *mounts);
 
+/** mounted_in_host() - places where something is mounted in what the host image shows. A new reference. The machine's table is only read when it has changed. */
+json_t *mounted_in_host(struct server *srv);
+
 #endif

@@ -250,7 +250,7 @@ int sandbox_check_storage(struct server *srv, const char *image, struct err *err
 
 	if (rc < 0)
 		return rc;
-	if (srv->mask != NULL || !str_eq(image, "host") || ablated("mask_layer"))
+	if (!str_eq(image, "host"))
 		return 0;
 	rc = server_make_mask(srv, err);
 	if (rc < 0) {

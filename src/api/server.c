@@ -378,26 +378,42 @@ int server_storage_check(const struct server *srv, struct err *err)
 		"'cay doctor' says what this machine lacks; run 'cay storage init' when the reason is gone");
 }
 
-int server_make_mask(struct server *srv, struct err *err)
+/* Takes @mounted. */
+static int make_mask(struct server *srv, json_t *mounted, struct err *err)
 {
 	json_t *ok = NULL, *hide;
 	const char *dir;
 	int rc;
 
-	if (srv->mask != NULL || ablated("mask_layer"))
-		return 0;
 	hide = json_array();
 	(void)json_array_append_new(hide, json_string(srv->state));
 	rc = job_run(srv, json_pack("{s:s,s:s,s:o}", "verb", "mask", "run", srv->run, "hide", hide),
 		NULL, NULL, &ok, err);
-	if (rc < 0)
-		return rc;
 	dir = json_string_value(json_object_get(ok, "dir"));
-	if (srv->mask == NULL && dir != NULL) /* another request may have made it meanwhile */
+	if (rc >= 0 && dir == NULL)
+		rc = err_raise(err, ERR_INTERNAL, "the mask job named no directory");
+	if (rc >= 0) { /* another request may have made it meanwhile */
+		free(srv->mask);
 		srv->mask = str_dup(dir);
+		json_decref(srv->mask_for);
+		srv->mask_for = json_incref(mounted);
+	}
 	json_decref(ok);
-	return srv->mask != NULL ? 0
-				 : err_raise(err, ERR_INTERNAL, "the mask job named no directory");
+	json_decref(mounted);
+	return rc < 0 ? rc : 0;
+}
+
+int server_make_mask(struct server *srv, struct err *err)
+{
+	json_t *mounted;
+
+	if (ablated("mask_layer") || (srv->mask != NULL && !srv->rootless))
+		return 0;
+	mounted = srv->rootless ? mounted_in_host(srv) : NULL;
+	if (srv->mask == NULL || !json_equal(mounted, srv->mask_for))
+		return make_mask(srv, mounted, err);
+	json_decref(mounted);
+	return 0;
 }
 
 /* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */

@@ -55,8 +55,9 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 /** rootfs_disk() - changes go to the disk behind the detached mount @mount from now on (root mode). Return: 0 or -errno. */
 int rootfs_disk(struct rootfs *r, int mount) attr_must_use;
 
-#define ROOTFS_PARTS_MAX 30
-#define PART_NAME_SIZE   128
+#define ROOTFS_PARTS_MAX \
+	200 /* with the root and mounts of a specification no more than one message takes: FDPASS_MAX */
+#define PART_NAME_SIZE 128
 
 /** struct rootfs_parts - mounts of the host image besides its root (rootless only). */
 struct rootfs_parts {

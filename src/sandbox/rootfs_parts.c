@@ -159,6 +159,20 @@ static int mount_part(struct rootfs *r, const struct spec_layers *lower, const c
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' of the host", host) : rc;
 }
 
+/* Has the mask what lies directly in this directory, other than directories? */
+static bool is_taken_apart(const struct spec_layers *lower, const char *name)
+{
+	for (size_t i = 0; i < lower->n; i++) {
+		char path[PATH_MAX], value;
+
+		if (snprintf(path, sizeof(path), "%s/%s", lower->dirs[i], name) <
+				(int)sizeof(path) &&
+			lgetxattr(path, "user.overlay.apart", &value, 1) == 1)
+			return true;
+	}
+	return ablated("mask_layer");
+}
+
 /* Does a layer say that the host's entry of this name is not to be seen? A whiteout does, and a file or opaque directory in its place. */
 static bool layers_hide(const struct rootfs *r, const struct spec_layers *lower, const char *name)
 {
@@ -182,7 +196,10 @@ static bool layers_hide(const struct rootfs *r, const struct spec_layers *lower,
 static int add_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
 	const char *name, struct rootfs_parts *parts, struct err *err);
 
-/* The directory has mounts below it: take its subdirectories one by one instead. */
+/*
+ * The directory has mounts below it: its subdirectories are taken one by one instead. The rest, and what is small, is in the mask (store/mask.c: plan_apart()), whose opaque
+ * directories are not the host's any more.
+ */
 static int split_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
 	const char *name, struct rootfs_parts *parts, struct err *err)
 {
@@ -193,9 +210,14 @@ static int split_part(struct rootfs *r, const struct spec_layers *lower, const c
 	int rc = points < 0 ? points : 0;
 
 	(void)snprintf(path, sizeof(path), "/%s", name);
-	dir = opendir(path);
+	dir = rc < 0 ? NULL : opendir(path);
 	if (dir == NULL)
 		return rc; /* not ours to read, so nothing that the sandbox could read either */
+	if (!is_taken_apart(lower, name))
+		rc = err_hint(err,
+			err_raise(
+				err, ERR_BUSY, "something has just been mounted below '%s'", path),
+			"try again");
 	while (rc == 0 && (e = readdir(dir)) != NULL) {
 		char child[PART_NAME_SIZE];
 
@@ -217,13 +239,17 @@ static int split_part(struct rootfs *r, const struct spec_layers *lower, const c
 static int add_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
 	const char *name, struct rootfs_parts *parts, struct err *err)
 {
-	int rc;
+	int rc = mount_part(r, lower, live, name, err);
 
-	if (parts->n == ROOTFS_PARTS_MAX)
-		return 0; /* deep below something split up: it stays empty */
-	rc = mount_part(r, lower, live, name, err);
 	if (rc == -EINVAL)
 		return split_part(r, lower, live, name, parts, err);
+	if (rc >= 0 && parts->n == ROOTFS_PARTS_MAX) {
+		(void)close(rc);
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"the host image: too much is mounted below /usr, /etc, /var and /opt to lay overlays beside it for an ordinary user"),
+			"use an imported image: cay image import");
+	}
 	if (rc < 0)
 		return rc;
 	parts->mount[parts->n] = rc;

@@ -7,10 +7,12 @@
  */
 #include "base/id.h"
 #include "base/str.h"
+#include "store/copier.h"
 #include "store/digest.h"
 #include "store/tree.h"
 #include "store/verbs.h"
 #include "sys/file.h"
+#include "sys/mountinfo.h"
 #include "sys/raw.h"
 
 #include <grp.h>
@@ -18,14 +20,19 @@
 #include <sys/sysmacros.h>
 
 /* Part of the hash: bump it when the way of building changes. */
-#define MASK_FORMAT   "3"
+#define MASK_FORMAT   "4"
 #define SCAN_MAX      1000000
 #define MADE_TEXT_MAX (4U << 20)
 #define COPY_MAX      (1U << 20)
 #define OVERFLOW_ID   65534
 #define ON_HOST       (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
-enum mask_action { MASK_EMPTY, MASK_HIDE, MASK_DIR, MASK_COPY };
+/* A directory up to this size is copied whole where it would be an overlay of its own (plan_apart()). */
+#define SMALL_ENTRIES 128
+#define SMALL_BYTES   (1U << 20)
+
+/* TAKE: a copy of a file or link that is not read before the layer is built. APART: a directory that rootfs_parts.c takes apart. */
+enum mask_action { MASK_EMPTY, MASK_HIDE, MASK_DIR, MASK_COPY, MASK_TAKE, MASK_APART };
 
 struct mask_step {
 	enum mask_action action;
@@ -335,6 +342,161 @@ static int plan_rules(struct mask *m)
 	return rc;
 }
 
+static bool is_made(const char *path)
+{
+#undef HOST_MADE
+#define HOST_MADE(s) \
+	if (str_eq(path, s)) \
+		return true;
+#undef HOST_FILES
+#define HOST_FILES(s)
+#undef HOST_SCAN
+#define HOST_SCAN(s)
+#undef HOST_SHOW
+#define HOST_SHOW(s)
+#include "host-image.def"
+#undef HOST_MADE
+#define HOST_MADE(s)
+	return false;
+}
+
+/* Is anything said of @path or of what lies below it? */
+static bool has_step(const struct mask *m, const char *path)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		if (str_path_under(m->steps[i].path, path))
+			return true;
+	}
+	return false;
+}
+
+/* Where the machine has something mounted, and all directories above. */
+struct mounted_places {
+	struct tree_names points, above;
+};
+
+static void mounted_places_fini(struct mounted_places *p)
+{
+	tree_names_free(&p->points);
+	tree_names_free(&p->above);
+}
+
+static int add_place(void *ctx, const struct mountinfo *mount)
+{
+	struct mounted_places *p = ctx;
+
+	tree_names_add(&p->points, mount->point);
+	for (const char *slash = mount->point + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+		cleanup_free char *above = strndup(mount->point, (size_t)(slash - mount->point));
+
+		if (above == NULL)
+			abort();
+		tree_names_add(&p->above, above);
+	}
+	return 0;
+}
+
+static bool is_named(const struct tree_names *names, const char *name)
+{
+	for (size_t i = 0; i < names->n; i++) {
+		if (str_eq(names->names[i], name))
+			return true;
+	}
+	return false;
+}
+
+/* What nobody inside could read is not copied, as it is hidden elsewhere. */
+static void plan_take(struct mask *m, const char *path, const struct stat *st)
+{
+	if ((S_ISREG(st->st_mode) || S_ISLNK(st->st_mode)) && others_may(st))
+		(void)plan_add(m, MASK_TAKE, path);
+}
+
+struct small {
+	unsigned int entries;
+	uint64_t bytes;
+};
+
+/* All of directory @path, as long as @sum is small. Return: 0; -EFBIG: it is not; other -errno. */
+static int plan_take_tree(struct mask *m, int at, const char *path, struct small *sum, int depth)
+{
+	cleanup_fd int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_names struct tree_names names = { 0 };
+	int rc = fd < 0 ? -errno : depth > SMALL_ENTRIES ? -EFBIG : tree_names(fd, &names);
+
+	(void)plan_add(m, depth == 0 ? MASK_EMPTY : MASK_DIR, path);
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		cleanup_free char *child = str_dupf("%s/%s", path, names.names[i]);
+		struct stat st;
+
+		if (fstatat(fd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		sum->bytes += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+		if (++sum->entries > SMALL_ENTRIES || sum->bytes > SMALL_BYTES)
+			return -EFBIG;
+		if (!S_ISDIR(st.st_mode))
+			plan_take(m, child, &st);
+		else if (others_list(&st))
+			rc = plan_take_tree(m, AT_FDCWD, child, sum, depth + 1);
+	}
+	return rc;
+}
+
+/* Nothing of it is planned unless all is. */
+static void plan_take_small(struct mask *m, const char *path)
+{
+	struct small sum = { 0 };
+	size_t before = m->n;
+
+	if (plan_take_tree(m, AT_FDCWD, path, &sum, 0) == 0)
+		return;
+	while (m->n > before)
+		step_free(&m->steps[--m->n]);
+}
+
+/* Each entry of @dir, but for directories that become overlays of their own. */
+static int plan_take_entries(struct mask *m, const char *dir, const struct mounted_places *mounted)
+{
+	cleanup_fd int fd = raw_openat2(m->host, dir, O_RDONLY | O_DIRECTORY, 0, ON_HOST);
+	cleanup_names struct tree_names names = { 0 };
+	int rc = fd < 0 ? 0 : tree_names(fd, &names);
+
+	if (fd < 0) /* nor could anybody inside look into it */
+		return 0;
+	(void)plan_add(m, MASK_APART, dir);
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		cleanup_free char *path = str_dupf("%s/%s", dir, names.names[i]);
+		struct stat st;
+
+		if (is_made(path) || has_step(m, path) ||
+			fstatat(fd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (!S_ISDIR(st.st_mode))
+			plan_take(m, path, &st);
+		else if (!is_named(&mounted->points, path) && !is_named(&mounted->above, path))
+			plan_take_small(m, path);
+	}
+	return rc;
+}
+
+/*
+ * Rootless the kernel lays no overlay over a directory with mounts below it. Such a one is put together: its larger directories are overlays of their own
+ * (rootfs_parts.c), the rest, files and links and small directories, is copied here.
+ */
+static int plan_apart(struct mask *m)
+{
+	cleanup(mounted_places_fini) struct mounted_places mounted = { 0 };
+	int rc = m->store->rootless ? mountinfo_each("/proc/self/mountinfo", add_place, &mounted)
+				    : 0;
+
+	tree_names_sort(&mounted.above);
+	for (size_t i = 0; rc == 0 && i < mounted.above.n; i++) {
+		if (!planned(m, mounted.above.names[i]))
+			rc = plan_take_entries(m, mounted.above.names[i], &mounted);
+	}
+	return rc;
+}
+
 static int plan(struct mask *m, const json_t *request, struct err *err)
 {
 	const json_t *hide = json_object_get(request, "hide"), *e;
@@ -358,7 +520,8 @@ static int plan(struct mask *m, const json_t *request, struct err *err)
 				"'hide' holds something that is no clean absolute path");
 		plan_path(m, MASK_EMPTY, json_string_value(e));
 	}
-	return 0;
+	rc = plan_apart(m);
+	return rc < 0 ? err_raise_sys(err, rc, "look at what is mounted on the host") : 0;
 }
 
 /* Every account without a password that anything accepts. The real file has the hashes. */
@@ -448,6 +611,10 @@ static void plan_hash(
 			st.st_gid);
 		buf_add(&all, m->steps[i].path, strlen(m->steps[i].path) + 1);
 		buf_add(&all, buf_cstr(&m->steps[i].text), m->steps[i].text.n);
+		if (m->steps[i].action == MASK_TAKE)
+			buf_fmt(&all, "%ju %ju %jd %ld ", (uintmax_t)st.st_ino,
+				(uintmax_t)st.st_size, (intmax_t)st.st_mtim.tv_sec,
+				st.st_mtim.tv_nsec);
 	}
 	for (size_t i = 0; i < MADE_COUNT; i++)
 		buf_add(&all, made[i].text.p, made[i].text.n);
@@ -550,6 +717,56 @@ static int build_copy(struct mask *m, const struct mask_step *step)
 	return 0;
 }
 
+static int take_link(int host, int dir, const char *name)
+{
+	char to[PATH_MAX];
+	ssize_t n = readlinkat(host, "", to, sizeof(to) - 1);
+
+	if (n < 0)
+		return -errno;
+	to[n] = '\0';
+	return symlinkat(to, dir, name) < 0 ? -errno : 0;
+}
+
+/* Not what gives a program its owner's rights: the owner is another one here. */
+static int take_file(const char *path, const struct stat *st, int dir, const char *name)
+{
+	cleanup_fd int in = raw_openat2(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0, ON_HOST);
+	cleanup_fd int out =
+		in < 0 ? in : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int rc;
+
+	if (in == -EACCES || in == -EPERM || in == -ENOENT)
+		return 0; /* not ours to read, or removed meanwhile */
+	if (out < 0)
+		return in < 0 ? in : -errno;
+	rc = copier_data(in, out, true);
+	return rc == 0 && fchmod(out, st->st_mode & 0777) < 0 ? -errno : rc;
+}
+
+static int build_take(struct mask *m, const struct mask_step *step)
+{
+	cleanup_fd int host = raw_openat2(m->host, step->path, O_PATH | O_NOFOLLOW, 0, ON_HOST);
+	cleanup_fd int dir = -1;
+	struct timespec times[2];
+	const char *name;
+	struct stat st;
+	int rc;
+
+	if (host < 0 || fstat(host, &st) < 0)
+		return 0; /* removed meanwhile */
+	dir = layer_parent(m, step->path, &name);
+	if (dir < 0)
+		return dir;
+	rc = S_ISLNK(st.st_mode) ? take_link(host, dir, name)
+				 : take_file(step->path, &st, dir, name);
+	times[0] = st.st_atim;
+	times[1] = st.st_mtim;
+	if (rc == 0 && utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
+		rc = -errno;
+	return rc;
+}
+
 static int build_step(struct mask *m, const struct mask_step *step)
 {
 	const char *name;
@@ -558,6 +775,8 @@ static int build_step(struct mask *m, const struct mask_step *step)
 
 	if (step->action == MASK_COPY)
 		return build_copy(m, step);
+	if (step->action == MASK_TAKE)
+		return build_take(m, step);
 	if (step->action == MASK_HIDE) {
 		fd = layer_parent(m, step->path, &name);
 		if (fd < 0)
@@ -567,7 +786,8 @@ static int build_step(struct mask *m, const struct mask_step *step)
 	fd = layer_dir(m, step->path, strlen(step->path));
 	if (fd < 0 || step->action == MASK_DIR)
 		return fd < 0 ? fd : 0;
-	(void)snprintf(xattr, sizeof(xattr), "%sopaque", store_overlay_xattr(m->store));
+	(void)snprintf(xattr, sizeof(xattr), "%s%s", store_overlay_xattr(m->store),
+		step->action == MASK_APART ? "apart" : "opaque");
 	return tree_xattr_set(fd, ".", xattr, "y", 1);
 }
 

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import stat
 import struct
 import subprocess
 
@@ -63,6 +64,44 @@ def test_a_file_system_below_a_mount_is_named(tmp):
                 equal(instance.ok(box, "find /p -name there"), "/p/deep/data/there\n")
         finally:
             subprocess.run(["umount", place], check=True)
+    as_user(tmp, check)
+
+
+def names_of_the_host(places):
+    """What everybody may read directly in directories of the host."""
+    def shown(entry):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        return stat.S_ISLNK(mode) or mode & (stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH)
+    return {entry.path for place in places for entry in os.scandir(place) if shown(entry)}
+
+
+@require(*NEEDS)
+def test_the_host_image_is_whole_where_something_is_mounted_below_its_directories(tmp):
+    """The kernel lays no overlay over those: they are put together, and files in them are changed, removed and shown by a diff."""
+    places = ("/etc", "/usr", "/usr/sbin", "/usr/bin", "/usr/lib", "/var", "/opt")
+    hidden = {"/etc/fstab", "/etc/crypttab", "/etc/exports", "/etc/iscsi", "/etc/kubernetes", "/etc/letsencrypt", "/etc/openvpn", "/etc/ppp", "/etc/wireguard"}
+    tool = sorted(e.path for e in os.scandir("/usr/sbin") if e.is_file(follow_symlinks=False) and os.access(e.path, os.R_OK | os.X_OK))[0]
+
+    def check(instance, _user):
+        def look(apart=False):
+            with instance.sandbox() as box:
+                found = set(instance.ok(box, f"find {' '.join(places)} -maxdepth 1 -mindepth 1").split("\n"))
+                equal(names_of_the_host(places) - hidden - found, set())
+                equal(instance.ok(box, f"id -un; cat {tool} | cksum; cat /etc/hosts"), "root\n" + subprocess.run(["sh", "-c", f"cat {tool} | cksum"], check=True, text=True,
+                      capture_output=True).stdout + instance.ok(box, "cat /etc/hosts"))
+                instance.ok(box, "echo new > /etc/cay-new")
+                changes = [("/etc/cay-new", "added")]
+                if apart:  # copies are its own; what is the machine's it may not write
+                    instance.ok(box, f"rm {tool}; echo more >> /etc/passwd; echo new > /etc/alternatives/cay-new")
+                    changes += [("/etc/alternatives/cay-new", "added"), ("/etc/passwd", "modified"), (tool, "deleted")]
+                equal([(c["path"], c["kind"]) for c in instance.json("diff", box)["changes"]], sorted(changes))
+        for mounted in ((), ("/etc/hosts",), ("/etc/hosts", tool)):  # the server runs while they come, and while they go
+            with contextlib.ExitStack() as stack:
+                for place in mounted:
+                    subprocess.run(["mount", "--bind", place, place], check=True)
+                    stack.callback(subprocess.run, ["umount", place], check=True)
+                look(apart=tool in mounted)
+        look()
     as_user(tmp, check)
 
 
