@@ -94,10 +94,21 @@ static void deny(struct conn *c, const char *what, const char *reason)
 
 /* --- first bytes --- */
 
+/* How many bytes at @p, of which there are @n, could be a method that a rule names; one more than those may have when it goes on. */
+static size_t method_run(const unsigned char *p, size_t n)
+{
+	size_t run = 0;
+
+	while (run < n && run <= POLICY_METHOD_MAX && p[run] != '\0' &&
+		strchr(POLICY_METHOD_CHARACTERS, p[run]) != NULL)
+		run++;
+	return run;
+}
+
 static enum conn_protocol classify(const unsigned char *p, size_t n, struct conn *c, bool *ret_more)
 {
 	static const char preface[] = "PRI * HTTP/2.0\r\n";
-	size_t letters = 0;
+	size_t letters;
 	int rc;
 
 	*ret_more = false;
@@ -106,13 +117,12 @@ static enum conn_protocol classify(const unsigned char *p, size_t n, struct conn
 		*ret_more = rc == 0;
 		return rc < 0 ? CONN_UNKNOWN : CONN_TLS;
 	}
-	while (letters < n && letters < 20 && p[letters] >= 'A' && p[letters] <= 'Z')
-		letters++;
-	if (letters == n && n < 20) {
+	letters = method_run(p, n);
+	if (letters == n && n <= POLICY_METHOD_MAX) {
 		*ret_more = true;
 		return CONN_UNKNOWN;
 	}
-	if (letters == 0 || p[letters] != ' ')
+	if (letters == 0 || letters > POLICY_METHOD_MAX || p[letters] != ' ')
 		return CONN_UNKNOWN;
 	*ret_more = letters == 3 && n < sizeof(preface) - 1 && memcmp(p, preface, n) == 0;
 	return n >= sizeof(preface) - 1 && memcmp(p, preface, sizeof(preface) - 1) == 0

@@ -14,8 +14,8 @@ const char *compile_host(const char *s)
 
 static const char *check_method(const char *s)
 {
-	return *s != '\0' && strlen(s) <= 32 &&
-			       strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == strlen(s)
+	return *s != '\0' && strlen(s) <= POLICY_METHOD_MAX &&
+			       strspn(s, POLICY_METHOD_CHARACTERS) == strlen(s)
 		       ? NULL
 		       : "is no method in capitals";
 }

@@ -19,12 +19,14 @@
 
 #include <jansson.h>
 
-#define POLICY_RULES_MAX    1000
-#define POLICY_PATTERNS_MAX 256 /* of one list in a rule */
-#define POLICY_SECRETS_MAX  256
-#define POLICY_DNS_PORT     53
-#define POLICY_HOST_MAX     253          /* bytes of a name, without the final dot */
-#define POLICY_TEXT_MAX     (256U << 10) /* bytes of a document */
+#define POLICY_RULES_MAX         1000
+#define POLICY_PATTERNS_MAX      256 /* of one list in a rule */
+#define POLICY_SECRETS_MAX       256
+#define POLICY_DNS_PORT          53
+#define POLICY_METHOD_MAX        32 /* characters of a method, each of these: */
+#define POLICY_METHOD_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZ-"
+#define POLICY_HOST_MAX          253          /* bytes of a name, without the final dot */
+#define POLICY_TEXT_MAX          (256U << 10) /* bytes of a document */
 #define POLICY_BODY_MAX \
 	(32U << 20) /* bytes of a request's body that rules read, unless the document says it */
 #define POLICY_BODY_TOP (64U << 20) /* the most that it may say */

@@ -7,7 +7,7 @@ import subprocess
 
 from lib import cay
 from lib.case import contains, equal
-from lib.proxy import Upstream, certificate, echo, tunnel
+from lib.proxy import Upstream, certificate, echo, fixed, tunnel
 
 CURL = ["sh", "-c", """curl -sk --max-time 20 -w '\\n%{http_code}' "$@"; true""", "curl"]
 
@@ -90,6 +90,34 @@ def test_rules_above_one_that_passes_tls_on_hold(fresh, tmp):
         for url, status, rule in (("https://api.example/admin/x", 403, "no-admin"), ("https://api.example/x", 200, "api"), ("https://pinned.example/admin/x", 200, "pinned")):
             equal((fresh.json("policy", "explain", box, url)["rule"], curl(fresh, box, url)[0]), (rule, status), url)
     equal(upstream.text().count(b"/admin/"), 1)
+    upstream.close()
+
+
+FIRST = r"""
+import json, socket, sys
+told = {}
+for method in json.loads(sys.argv[1]):
+    with socket.create_connection(("api.example", 80)) as s:
+        s.settimeout(60)
+        try:
+            s.sendall(method.encode() + b" /x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n")
+            told[method] = s.makefile("rb").read()[9:12].decode()
+        except ConnectionResetError:
+            told[method] = "reset"
+print(json.dumps(told))
+"""
+
+
+def test_a_connection_may_begin_with_any_method_that_a_rule_can_name(instance):
+    """Dashes and long words among them: they are judged, and a denial says why; a rule of transport tcp does not take them for something else."""
+    upstream = Upstream(fixed(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nheard"))
+    way = {"action": "allow", "upstream": upstream.address}
+    rules = [{**way, "name": "http", "match": {"host": "api.example", "method": ["GET", "M-SEARCH", "X" * 32]}}, {**way, "name": "raw", "match": {"host": "api.example", "port": 80, "transport": "tcp"}}]
+    asked = {"GET": "200", "M-SEARCH": "200", "X" * 32: "200", "DELETE": "403", "VERSION-CONTROL": "403", "BASELINE-CONTROL-OF-ALL-THINGS": "403"}
+    with instance.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        done = instance.cay("exec", box, "--", "/usr/bin/python3", "-c", FIRST, json.dumps(list(asked)), timeout=60)
+        equal(json.loads(done.stdout), asked)
+    equal(b"CONTROL" in upstream.text(), False)
     upstream.close()
 
 
