@@ -66,6 +66,11 @@ static void record(struct buf *out, const char *key, const void *value, size_t n
 	buf_char(out, '\n');
 }
 
+static bool has_data(const struct tarout_entry *e)
+{
+	return S_ISREG(e->st->st_mode) && !e->hard;
+}
+
 static void xattr_records(struct buf *out, const struct tree_xattrs *xattrs)
 {
 	const char *name;
@@ -81,21 +86,29 @@ static void xattr_records(struct buf *out, const struct tree_xattrs *xattrs)
 	}
 }
 
+/* @v, where it does not go into a field of @size bytes. */
+static void number_record(struct buf *out, const char *key, size_t size, int64_t v)
+{
+	char number[24];
+	int n = snprintf(number, sizeof(number), "%lld", (long long)v);
+
+	if (v < 0 || v >> 3 * (size - 1) != 0)
+		record(out, key, number, (size_t)n);
+}
+
 static void pax(struct buf *out, const struct tarout_entry *e)
 {
 	cleanup_buf struct buf records = BUF_INIT(4U << 20);
 	struct header h = { .type = 'x' };
-	char number[24];
 
 	if (strlen(e->path) > sizeof(h.name))
 		record(&records, "path", e->path, strlen(e->path));
 	if (e->link != NULL && strlen(e->link) > sizeof(h.link))
 		record(&records, "linkpath", e->link, strlen(e->link));
-	if ((uint64_t)e->st->st_size >= 1ULL << 33) {
-		int n = snprintf(number, sizeof(number), "%lld", (long long)e->st->st_size);
-
-		record(&records, "size", number, (size_t)n);
-	}
+	number_record(&records, "size", sizeof(h.size), has_data(e) ? e->st->st_size : 0);
+	number_record(&records, "uid", sizeof(h.uid), e->uid);
+	number_record(&records, "gid", sizeof(h.gid), e->gid);
+	number_record(&records, "mtime", sizeof(h.mtime), e->st->st_mtim.tv_sec);
 	xattr_records(&records, e->xattrs);
 	if (records.n == 0 || buf_failed(&records))
 		return;
@@ -133,14 +146,13 @@ static char type_of(const struct tarout_entry *e)
 void tarout_header(struct buf *out, const struct tarout_entry *e)
 {
 	struct header h = { .type = type_of(e) };
-	bool data = S_ISREG(e->st->st_mode) && !e->hard;
 
 	pax(out, e);
 	text(h.name, sizeof(h.name), e->path);
 	octal(h.mode, sizeof(h.mode), e->st->st_mode & 07777);
 	octal(h.uid, sizeof(h.uid), e->uid);
 	octal(h.gid, sizeof(h.gid), e->gid);
-	octal(h.size, sizeof(h.size), data ? (uint64_t)e->st->st_size : 0);
+	octal(h.size, sizeof(h.size), has_data(e) ? (uint64_t)e->st->st_size : 0);
 	octal(h.mtime, sizeof(h.mtime),
 		e->st->st_mtim.tv_sec > 0 ? (uint64_t)e->st->st_mtim.tv_sec : 0);
 	if (e->link != NULL)

@@ -225,6 +225,23 @@ def test_tar_there_and_back(tmp):
         same_trees(there + "/dir", box.root + "/copy")
 
 
+@require("root")
+def test_a_tar_has_numbers_that_its_headers_have_no_room_for(tmp):
+    """Seven octal digits of an id; a time before 1970, or behind 2242. They come back the same from what reads PAX records."""
+    with Pool(tmp, "directory") as pool:
+        top = os.path.join(tmp, "top")
+        os.mkdir(top)
+        of = {"small": (0o7777777, 0o7777777, 1), "large": (0o10000000, 1234567890, 1), "old": (1, 1, -5), "late": (1, 1, 1 << 33)}
+        for name, (uid, gid, mtime) in of.items():
+            with open(f"{top}/{name}", "w", encoding="ascii") as f:
+                f.write("x")
+            os.chown(f"{top}/{name}", uid, gid)
+            os.utime(f"{top}/{name}", (mtime, mtime))
+        data, _head = get(pool, "/", {"stack": [top]}, format="tar")
+        with tarfile.open(fileobj=io.BytesIO(data)) as t:
+            equal({os.path.basename(m.name): (m.uid, m.gid, m.mtime) for m in t if m.isfile()}, of)
+
+
 @require("root", "program:strace")
 def test_a_file_that_cannot_be_read_to_its_end_ends_a_tar(tmp):
     """Its header has promised bytes: who left the rest out would shift all that follows. (A volume over the network gives ESTALE, a FUSE one anything.)"""
