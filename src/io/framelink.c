@@ -12,6 +12,7 @@ int err_from_json(const json_t *error, struct err *err)
 	const char *code = json_string_value(json_object_get(error, "code"));
 	const char *message = json_string_value(json_object_get(error, "message"));
 	const char *hint = json_string_value(json_object_get(error, "hint"));
+	const char *member = json_string_value(json_object_get(error, "member"));
 	json_int_t sys = json_integer_value(json_object_get(error, "errno"));
 	int rc = err_raise(err, err_code_parse(code != NULL ? code : "internal"), "%s",
 		message != NULL ? message : "no reason given");
@@ -20,6 +21,8 @@ int err_from_json(const json_t *error, struct err *err)
 		err->sys = sys > 0 && sys < 4096 ? (int)sys : 0;
 	if (hint != NULL && hint[0] != '\0')
 		(void)err_hint(err, rc, "%s", hint);
+	if (member != NULL && member[0] != '\0')
+		(void)err_member(err, rc, "%s", member);
 	return rc;
 }
 

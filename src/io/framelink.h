@@ -84,7 +84,7 @@ void framelink_abort(struct framelink *l);
 /** framelink_close() - close; @closed is called when the memory may go. */
 void framelink_close(struct framelink *l, void (*closed)(struct stream *s));
 
-/** err_from_json() - fill @err from {"code","message","hint","errno"}. Return: a negative errno. */
+/** err_from_json() - fill @err from {"code","message","hint","member","errno"}. Return: a negative errno. */
 int err_from_json(const json_t *error, struct err *err);
 
 /** err_to_json() - {"code","message","hint"[,"member"][,"errno"]}, a new reference. */

@@ -290,7 +290,9 @@ static int get_file(struct getter *g, const struct found *f, const char *path, s
 	int rc;
 
 	if (f->kind == FOUND_DIR)
-		return err_hint(err, err_raise(err, ERR_INVALID, "'%s' is a directory", path),
+		return err_hint(err,
+			err_member(err, err_raise(err, ERR_INVALID, "'%s' is a directory", path),
+				"format"),
 			"ask for it as tar");
 	if (!S_ISREG(f->st.st_mode) && !ablated("regular_files_only"))
 		return err_raise(err, ERR_INVALID, "'%s' is not a regular file", path);

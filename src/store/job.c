@@ -267,8 +267,8 @@ static void explain(const struct store *store, struct err *err)
 
 static json_t *error_json(const struct err *err)
 {
-	return json_pack("{s:s, s:s, s:s, s:i}", "code", err_code_name(err->code), "message",
-		err->msg, "hint", err->hint, "errno", err->sys);
+	return json_pack("{s:s, s:s, s:s, s:s, s:i}", "code", err_code_name(err->code), "message",
+		err->msg, "hint", err->hint, "member", err->member, "errno", err->sys);
 }
 
 static int reply(struct job *job, int rc, json_t *ok, const struct err *err)

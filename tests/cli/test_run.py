@@ -544,6 +544,12 @@ def test_copies_in_and_out(instance, tmp):
         instance.cay("cp", f"{box}:/var/tmp/d", os.path.join(tmp, "d"))
         with open(os.path.join(tmp, "d", "l"), encoding="utf-8") as f:
             equal(f.read(), "x\n")
+        instance.ok(box, "mkfifo /var/tmp/fifo")  # is replaced: the path is what was named
+        instance.cay("cp", source, f"{box}:/var/tmp/fifo")
+        equal(instance.ok(box, "stat -c '%s %F' /var/tmp/fifo").strip(), f"{len(data)} regular file")
+        instance.cay("cp", source, f"{box}:/var/tmp/d")
+        equal(instance.ok(box, "stat -c '%s %F' /var/tmp/d/source").strip(), f"{len(data)} regular file")
+        contains(instance.cay("cp", "-", f"{box}:/var/tmp/d", stdin="x", want=64).stderr, "is a directory")
         instance.cay("cp", f"{box}:/no/such/file", os.path.join(tmp, "no"), want=125)
         assert not os.path.exists(os.path.join(tmp, "no"))
 

@@ -78,7 +78,7 @@ static int put_body(struct cli *cli, const char *target, const char *from, const
 	return rc < 0 ? rc : 0;
 }
 
-/* Is @path in the sandbox a directory? The API says so when it is asked for the bytes. */
+/* Is @path in the sandbox a directory? The API says so when it is asked for the bytes: of all that is invalid then, this is the format. */
 static bool is_directory(struct cli *cli, const char *box, const char *path)
 {
 	cleanup_free char *target =
@@ -87,7 +87,8 @@ static bool is_directory(struct cli *cli, const char *box, const char *path)
 
 	if (rc >= 0)
 		http_client_close(&cli->http); /* the bytes are not wanted */
-	return rc < 0 && cli->err.code == ERR_INVALID;
+	return rc < 0 && cli->err.code == ERR_INVALID &&
+	       str_eq(cli_string(cli->error, "member", ""), "format");
 }
 
 static int put_tree(struct cli *cli, const char *from, const struct copy_side *to, bool into)
