@@ -184,3 +184,37 @@ def test_a_directory_that_is_not_absolute_is_named_by_its_variable(fresh):
         done = subprocess.run([os.path.join(cay.BUILD, "cayd"), "--foreground"], env={"PATH": os.environ["PATH"], "CAY_STATE": fresh.state, "CAY_RUN": fresh.run, **given}, capture_output=True,
                               text=True, check=False)
         contains(done.stderr, f"{name} must be an absolute path, not '{given[name]}'")
+
+
+@require("root")
+def test_a_directory_that_others_use_stays_as_it_is(fresh, tmp):
+    """A slip (CAY_STATE=/root, CAY_RUN=/tmp) opens no private directory and takes none from all others. Anybody can make a file there that looks like ours."""
+    own = os.path.join(tmp, "own")
+    for mode, variable, mark in ((0o1777, "CAY_RUN", "cayd.lock"), (0o700, "CAY_STATE", None)):
+        used = os.path.join(tmp, variable)
+        os.mkdir(used)
+        os.chmod(used, mode)
+        with open(os.path.join(used, "private"), "w", encoding="utf-8"):
+            pass
+        if mark is not None:
+            with open(os.path.join(used, mark), "w", encoding="utf-8") as f:
+                os.chown(f.fileno(), NOBODY, NOBODY)
+        places = {"CAY_STATE": own + "/s", "CAY_RUN": own + "/r", "CAY_SOCKET": own + "/sock", variable: used}
+        said = fresh.cay("ps", env=places, want=125).stderr
+        contains(said, f"'{used}' holds other files")
+        contains(said, "name a directory of its own")
+        st = os.stat(used)
+        equal((st.st_mode & 0o7777, st.st_uid), (mode, 0))
+
+
+@require("root")
+def test_an_empty_directory_is_taken_and_each_place_may_be_in_the_other(fresh, tmp):
+    top = os.path.join(tmp, "top")
+    os.makedirs(top + "/lost+found")
+    os.chmod(top, 0o700)
+    for places in ({"CAY_STATE": top, "CAY_RUN": top + "/run/cay"}, {"CAY_RUN": top + "-2", "CAY_STATE": top + "-2/state/cay"}):
+        places["CAY_SOCKET"] = places["CAY_RUN"] + "/cayd.sock"
+        for _ in range(2):  # the second time they are ours
+            fresh.cay("ps", env=places)
+            fresh.cay("shutdown", "--stop", env=places)
+    equal(os.stat(top).st_mode & 0o7777, 0o755)

@@ -123,31 +123,118 @@ static int make_parents(const char *path)
 	return 0;
 }
 
-/* A directory that must be ours: made, or owned by root or by who we become; never a symbolic link. */
-static int own_directory(
-	const struct place *p, const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *err)
+/** struct wish - whose a directory of ours is to be, and how. */
+struct wish {
+	uid_t uid;
+	gid_t gid;
+	mode_t mode;
+};
+
+/* Made, or owned by root or by who we become; never a symbolic link. Return: a descriptor, or negative with @err set. */
+static int open_directory(
+	const struct place *p, const char *path, mode_t mode, struct stat *st, struct err *err)
 {
-	struct stat st;
+	cleanup_fd int at = -1;
+	int fd;
 
 	if (mkdir(path, mode) < 0 && errno != EEXIST)
 		return err_raise_sys(err, -errno, "make directory '%s'", path);
-	if (lstat(path, &st) < 0)
+	at = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (at < 0 || fstat(at, st) < 0)
 		return err_raise_sys(err, -errno, "directory '%s'", path);
-	if (S_ISLNK(st.st_mode))
+	if (S_ISLNK(st->st_mode))
 		return err_hint(err, err_raise(err, ERR_HOST, "'%s' is a symbolic link", path),
 			"name the directory that it leads to, or mount that one here (mount --bind)");
-	if (!S_ISDIR(st.st_mode))
+	if (!S_ISDIR(st->st_mode))
 		return err_raise(err, ERR_HOST, "'%s' is not a directory", path);
-	if (st.st_uid != 0 && st.st_uid != p->uid && st.st_uid != geteuid())
+	if (st->st_uid != 0 && st->st_uid != p->uid && st->st_uid != geteuid())
 		return err_hint(err,
 			err_raise(err, ERR_HOST, "'%s' belongs to user %u, not to the server", path,
-				st.st_uid),
+				st->st_uid),
 			"give it to user %u (chown), or name another directory", geteuid());
-	if (!p->rootless && lchown(path, uid, gid) < 0)
+	fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_raise_sys(err, -errno, "directory '%s'", path) : fd;
+}
+
+static bool is_as_wished(const struct place *p, const struct stat *st, struct wish wish)
+{
+	return (st->st_mode & 07777) == wish.mode &&
+	       (p->rootless || (st->st_uid == wish.uid && st->st_gid == wish.gid));
+}
+
+static int take_directory(
+	const struct place *p, int fd, const char *path, struct wish wish, struct err *err)
+{
+	if ((!p->rootless && fchown(fd, wish.uid, wish.gid) < 0) || fchmod(fd, wish.mode) < 0)
 		return err_raise_sys(err, -errno, "own directory '%s'", path);
-	if (chmod(path, mode) < 0)
-		return err_raise_sys(err, -errno, "directory '%s'", path);
 	return 0;
+}
+
+/* One in a place of ours. */
+static int own_directory(const struct place *p, const char *path, struct wish wish, struct err *err)
+{
+	struct stat st;
+	cleanup_fd int fd = open_directory(p, path, wish.mode, &st, err);
+
+	return fd < 0 ? fd : take_directory(p, fd, path, wish, err);
+}
+
+/* Has an earlier server of ours left its mark? What anybody may have put into a directory of all is none. */
+static bool has_mark(const struct place *p, int fd)
+{
+	static const char *const marks[] = { "cayd.lock", "cay.db" };
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+		if (fstatat(fd, marks[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+			(st.st_uid == 0 || st.st_uid == p->uid || st.st_uid == geteuid()))
+			return true;
+	}
+	return false;
+}
+
+/* What mkfs makes, and the other of our two places where one is in the other. */
+static bool is_nobodys(const struct place *p, const char *path, const char *name)
+{
+	cleanup_free char *whole = str_dupf("%s/%s", str_eq(path, "/") ? "" : path, name);
+
+	return str_eq(name, ".") || str_eq(name, "..") || str_eq(name, "lost+found") ||
+	       str_path_under(p->state, whole) || str_path_under(p->run, whole);
+}
+
+/* Return: 1 or 0, or -errno. */
+static int is_empty(const struct place *p, int fd, const char *path)
+{
+	DIR *dir = fdopendir(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	const struct dirent *entry;
+
+	if (dir == NULL)
+		return -errno;
+	while ((entry = readdir(dir)) != NULL && is_nobodys(p, path, entry->d_name))
+		;
+	(void)closedir(dir);
+	return entry == NULL;
+}
+
+/* A place that the user has named, perhaps by mistake: owner and mode of a directory that others use stay as they are. */
+static int own_place(const struct place *p, const char *path, struct wish wish, struct err *err)
+{
+	struct stat st;
+	cleanup_fd int fd = open_directory(p, path, wish.mode, &st, err);
+	int rc;
+
+	if (fd < 0 || is_as_wished(p, &st, wish))
+		return fd < 0 ? fd : 0;
+	rc = has_mark(p, fd) ? 1 : is_empty(p, fd, path);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read directory '%s'", path);
+	if (rc == 0)
+		return err_hint(err,
+			err_raise(err, ERR_HOST,
+				"'%s' holds other files: the server would change its owner and mode",
+				path),
+			"name a directory of its own, which need not be there: CAY_STATE=DIR, CAY_RUN=DIR");
+	return take_directory(p, fd, path, wish, err);
 }
 
 int place_find(struct place *p, struct err *err)
@@ -171,7 +258,8 @@ int place_find(struct place *p, struct err *err)
 	rc = make_parents(p->run);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "make directories above '%s'", p->run);
-	return own_directory(p, p->run, p->uid, p->gid, p->rootless ? 0700 : 0755, err);
+	return own_place(
+		p, p->run, (struct wish){ p->uid, p->gid, p->rootless ? 0700 : 0755 }, err);
 }
 
 static void remove_beside(const char *catalogue)
@@ -280,7 +368,7 @@ int place_lock(const struct place *p, struct err *err)
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "make directories above '%s'", p->state);
-	rc = own_directory(p, p->state, 0, 0, p->rootless ? 0700 : 0755, err);
+	rc = own_place(p, p->state, (struct wish){ .mode = p->rootless ? 0700 : 0755 }, err);
 	if (rc < 0)
 		return rc;
 	(void)snprintf(path, sizeof(path), "%s/cayd.lock", p->state);
@@ -341,16 +429,17 @@ int place_make(const struct place *p, struct err *err)
 
 	(void)snprintf(path, sizeof(path), "%s/events", p->state);
 	if (rc == 0)
-		rc = own_directory(p, path, p->uid, p->gid, 0700, err);
+		rc = own_directory(p, path, (struct wish){ p->uid, p->gid, 0700 }, err);
 	(void)snprintf(path, sizeof(path), "%s/exec", p->state);
 	if (rc == 0)
-		rc = own_directory(p, path, p->uid, p->gid, 0700, err);
+		rc = own_directory(p, path, (struct wish){ p->uid, p->gid, 0700 }, err);
 	(void)snprintf(path, sizeof(path), "%s/trust", p->state);
 	if (rc == 0)
-		rc = own_directory(p, path, p->uid, p->gid, 0711, err);
+		rc = own_directory(p, path, (struct wish){ p->uid, p->gid, 0711 }, err);
 	(void)snprintf(path, sizeof(path), "%s/keepers", p->run);
 	if (rc == 0)
-		rc = own_directory(p, path, 0, 0, p->rootless ? 0700 : 0755, err);
+		rc = own_directory(
+			p, path, (struct wish){ .mode = p->rootless ? 0700 : 0755 }, err);
 	if (rc == 0)
 		rc = make_secret_key(p, err);
 	return rc == 0 ? make_catalogue(p, err) : rc;
