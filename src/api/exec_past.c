@@ -10,6 +10,7 @@
  *  (3) a past exec never changes, but for one that a rewind brings back (exec_carried()).
  */
 #include "api/exec_past.h"
+#include "api/keys.h"
 #include "api/steps.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -204,6 +205,8 @@ int exec_past_by_key(struct sandbox *sb, const char *key, struct exec **ret, str
 
 	if (sb->has_past)
 		rc = catalogue_past_key(sb->srv->catalogue, sb->id, key, on_found, &f, err);
+	if (f.exec[0] != NULL && !keys_counts(f.exec[0]->doc))
+		exec_unref(TAKE_PTR(f.exec[0]));
 	*ret = f.exec[0];
 	return rc;
 }

@@ -14,7 +14,7 @@ void execs_tidy_soon(struct sandbox *sb);
 /** exec_past_find() - *@ret: a past exec whose id begins with @begin, the one that has just this id if there is, an object for the caller alone; NULL. Return: how many there are (of more than 2: 2), or an error. */
 int exec_past_find(struct sandbox *sb, const char *begin, struct exec **ret, struct err *err);
 
-/** exec_past_by_key() - *@ret: the same by its idempotency key. Return: 0 or an error. */
+/** exec_past_by_key() - *@ret: the same by its idempotency key, if that counts still. Return: 0 or an error. */
 int exec_past_by_key(struct sandbox *sb, const char *key, struct exec **ret, struct err *err);
 
 /** execs_page() - *@ret: API objects of execs of @sb, past ones too, by their steps, as the parameters `after`, `before` and `limit` of @call say; *@ret_more: it has others in that range. Return: 0 or an error. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/exec_past.h"
 #include "api/idle.h"
+#include "api/keys.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "api_handlers.h"
@@ -104,7 +105,7 @@ static struct exec *exec_by_key(struct sandbox *sb, const char *wanted, struct e
 		struct exec *e = list_entry(node, struct exec, node);
 		const char *key = json_string_value(json_object_get(e->doc, "key"));
 
-		if (key != NULL && str_eq(key, wanted))
+		if (key != NULL && str_eq(key, wanted) && keys_counts(e->doc))
 			return exec_ref(e);
 	}
 	*rc = exec_past_by_key(sb, wanted, &past, err);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/keys.h"
 #include "api/memories.h"
 #include "api/server.h"
 #include "base/log.h"
@@ -231,9 +232,19 @@ struct sandbox *sandbox_by_run(struct server *srv, const char *key)
 
 struct sandbox *sandbox_by_key(struct server *srv, const char *key)
 {
-	struct map_node *node = map_find(&srv->index.keys, key);
+	struct map_node *node;
 
-	return node != NULL ? map_entry(node, struct sandbox, by_key) : NULL;
+	while ((node = map_find(&srv->index.keys, key)) != NULL) {
+		struct sandbox *sb = map_entry(node, struct sandbox, by_key);
+
+		if (keys_counts(sb->doc))
+			return sb;
+		/* there may be a younger one; the next change of this one writes it */
+		(void)json_object_del(sb->doc, "key");
+		(void)json_object_del(sb->doc, "key_hash");
+		sandbox_index(sb);
+	}
+	return NULL;
 }
 
 static void add_id(void *ctx, const char *what, attr_unused size_t n)

@@ -60,7 +60,7 @@ bool snapshot_is_base(struct server *srv, const struct snapshot *s);
 
 /** sandbox_by_run() - the sandbox made for the run with this key; NULL: there is none. Borrowed. */
 struct sandbox *sandbox_by_run(struct server *srv, const char *key);
-/** sandbox_by_key() - the sandbox made by the request with this idempotency key; NULL: there is none. Borrowed. */
+/** sandbox_by_key() - the sandbox made by the request with this idempotency key, if that counts still; NULL: there is none. Borrowed. */
 struct sandbox *sandbox_by_key(struct server *srv, const char *key);
 
 /** server_known_layers() - ids of all layers that are needed. A new reference. */

@@ -29,6 +29,15 @@ static bool is_over(const json_t *doc)
 	return used(doc) != NULL && now > then && now - then > KEY_LIFE_NS;
 }
 
+bool keys_counts(const json_t *doc)
+{
+	const char *created = json_string_value(json_object_get(doc, "created"));
+	char since[CLOCK_TEXT_SIZE];
+
+	clock_text(clock_wall_ns() - KEY_LIFE_NS, since);
+	return created == NULL || strcmp(created, since) >= 0;
+}
+
 /* --- what nobody can use any more --- */
 
 struct sweep {

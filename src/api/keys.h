@@ -14,6 +14,9 @@ int keys_begin(struct api_call *call, struct err *err) attr_must_use;
 /** keys_store() - remember what @call was answered, under its key. */
 void keys_store(struct api_call *call, int status, const char *text);
 
+/** keys_counts() - does what was made with a key, of which @doc says when, stand for that key still? For as long as its row does: afterwards a request with it is a new one. */
+bool keys_counts(const json_t *doc);
+
 /** keys_end() - @call is answered: who waits for its key goes on. */
 void keys_end(struct api_call *call);
 

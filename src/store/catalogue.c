@@ -79,7 +79,8 @@ static const char *const past_texts[PAST_COUNT] = {
 		"SELECT owner, step FROM past WHERE owner = (SELECT min(owner) FROM past WHERE owner > ?1) ORDER BY step DESC LIMIT 1",
 	[PAST_BEGIN] =
 		"SELECT id, doc FROM past WHERE owner = ?1 AND id >= ?2 AND id < ?2 || '~' ORDER BY id LIMIT 2",
-	[PAST_KEY] = "SELECT id, doc FROM past WHERE owner = ?1 AND key = ?2 LIMIT 1",
+	[PAST_KEY] =
+		"SELECT id, doc FROM past WHERE owner = ?1 AND key = ?2 ORDER BY step DESC LIMIT 1",
 	[PAST_FIRST] =
 		"SELECT id, doc FROM past WHERE owner = ?1 AND step > ?2 AND step < ?3 ORDER BY step LIMIT ?4",
 	[PAST_LAST] =

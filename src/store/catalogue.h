@@ -120,7 +120,7 @@ int catalogue_past_owner(struct catalogue *c, const char *after, char **ret, uin
 int catalogue_past_begin(struct catalogue *c, const char *owner, const char *begin,
 	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
 
-/** catalogue_past_key() - the same for the one with that idempotency key. */
+/** catalogue_past_key() - the same for the latest with that idempotency key. */
 int catalogue_past_key(struct catalogue *c, const char *owner, const char *key,
 	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
 

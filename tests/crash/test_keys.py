@@ -145,7 +145,7 @@ def test_a_damaged_row_of_a_key_counts_as_unused_a_day_later(tmp):
 
     with own_instance(tmp) as instance:
         instance.start()
-        instance.remove(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"])  # it would know its key, too
+        instance.remove(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"])  # for a day it would know its key, too
         change("UPDATE keys SET doc = substr(doc, 1, 20)")
         for _ in range(2):
             raises(cay.ApiError, instance.post, "/v1/sandboxes", {"start": False}, headers=KEY)
@@ -153,6 +153,43 @@ def test_a_damaged_row_of_a_key_counts_as_unused_a_day_later(tmp):
         made = instance.post("/v1/sandboxes", {"start": False}, headers=KEY)
         equal(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"], made["id"], "and remembers again")
         equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
+
+
+def a_day_passes(instance):
+    """For the rows of keys, and for what was made with them."""
+    instance.stop()
+    with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+        db.execute(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') - {24 * 3600 * 10**9})")
+        for table in ("sandboxes", "execs", "past"):
+            day_before = "strftime('%Y-%m-%dT%H:%M:%f', substr(json_extract(doc, '$.created'), 1, 19), '-1 day') || '000Z'"
+            db.execute(f"UPDATE {table} SET doc = json_set(doc, '$.created', {day_before})")
+    instance.start()
+
+
+@require("root")
+def test_a_key_is_free_a_day_later_though_what_it_made_is_there(tmp):
+    """A command each night under one key is run each night, also where the one of last night is long past."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", BODY, headers=KEY)["id"]
+        runs = []
+        for night in range(3):
+            for _ in range(2):
+                run = instance.exec(box, "sh", "-c", f"echo {night} >> /var/tmp/runs", headers={"Idempotency-Key": "nightly"})
+                equal(instance.wait(box, run)["code"], 0)
+                runs.append(run["id"])
+            if night == 1:
+                instance.post(f"/v1/sandboxes/{box}/stop")
+                instance.post(f"/v1/sandboxes/{box}/start")
+            a_day_passes(instance)
+        equal(instance.ok(box, "cat /var/tmp/runs").split(), ["0", "1", "2"])
+        equal((runs[0::2], len(set(runs))), (runs[1::2], 3))
+        other = instance.post("/v1/sandboxes", {"name": "other", "start": False}, headers=KEY)["id"]
+        equal(instance.post("/v1/sandboxes", {"name": "other", "start": False}, headers=KEY)["id"], other)
+        with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+            db.execute("DELETE FROM keys")  # as if the server had died before it was written
+        equal(instance.post("/v1/sandboxes", {"name": "other", "start": False}, headers=KEY)["id"], other)
+        assert other != box
 
 
 def all_keys(instance):
@@ -165,7 +202,7 @@ def test_a_key_is_remembered_when_the_clock_steps_back(tmp):
     with own_instance(tmp) as instance:
         instance.start()
         first = instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"]
-        instance.remove(first)  # it would know its key, too
+        instance.remove(first)  # for a day it would know its key, too
         instance.stop()
         with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
             equal(db.execute(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') + {3600 * 10**9})").rowcount, 1)
