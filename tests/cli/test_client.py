@@ -487,6 +487,28 @@ def test_a_connection_that_failed_is_told_with_its_reason(tmp):
     equal([line.split("rule ")[1] for line in shown], ["db, failed: nobody listens", "db, idle", "db"])
 
 
+def test_a_file_that_loses_its_end_while_it_is_copied_in_is_named(tmp):
+    """A log that is rotated: zeros stand in its place, since its size was said before."""
+    folder = os.path.join(tmp, "logs")
+    os.mkdir(folder)
+    log = os.path.join(folder, "log")
+    with open(log, "wb") as f:
+        f.write(b"x" * (8 << 20))
+
+    def body(connection, headers, data):
+        if "transfer-encoding" in headers:
+            while len(data) < 65536:
+                data += connection.recv(65536)
+            os.truncate(log, 0)
+        return read_body(connection, headers, data)
+    with fake.FakeCayd(tmp) as server:
+        server.on("PUT", "/v1/sandboxes/box/files", (204, None))
+        read_body, server.read_body = server.read_body, body
+        done = server.cay("cp", folder, "box:/root/logs", want=125)
+        contains(done.stderr.decode(), "'logs/log' lost its end while it was read")
+        equal(len([request for request in server.requests if request.method == "PUT"]), 1)
+
+
 def test_what_is_copied_out_replaces_no_device_pipe_or_link(tmp):
     os.mkfifo(os.path.join(tmp, "pipe"))
     os.symlink("/dev/null", os.path.join(tmp, "null"))

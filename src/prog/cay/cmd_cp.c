@@ -50,12 +50,27 @@ static int send_stream(struct cli *cli, int fd)
 	return rc < 0 ? rc : n < 0 ? -errno : 0;
 }
 
-/* Sends the body after the head; a server that refuses early closes its side, and then its answer says why. */
-static int put_body(struct cli *cli, const char *target, const char *from, const char *name, int fd)
+/* All was taken: is it what was there? */
+static int check_sent(struct cli *cli, const struct tree_sent *sent)
+{
+	if (sent->skipped > 0)
+		(void)dprintf(STDERR_FILENO, "cay: sockets, pipes and devices were left out: %zu\n",
+			sent->skipped);
+	if (sent->shorter == 0)
+		return 0;
+	return err_hint(&cli->err,
+		err_raise(&cli->err, ERR_CONFLICT,
+			"'%s' lost its end while it was read, and ends with zeros in the sandbox (files of which that is so: %zu)",
+			sent->first, sent->shorter),
+		"copy it again when nobody writes to it; the others were copied");
+}
+
+/* Sends the body after the head; a server that refuses early closes its side, and then its answer says why. @sent: of a tree. */
+static int put_body(struct cli *cli, const char *target, const char *from, const char *name, int fd,
+	struct tree_sent *sent)
 {
 	static const char chunked[] =
 		"Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n";
-	size_t skipped = 0;
 	int rc = cli_connect(cli);
 
 	if (rc < 0)
@@ -64,18 +79,15 @@ static int put_body(struct cli *cli, const char *target, const char *from, const
 	rc = http_client_request(&cli->http, "PUT", target, chunked, NULL, NULL, 0);
 	if (rc == 0)
 		rc = name == NULL ? send_stream(cli, fd)
-				  : tree_send(from, name, send_chunk, cli, &skipped, &cli->err);
+				  : tree_send(from, name, send_chunk, cli, sent, &cli->err);
 	if (rc < 0 && cli->err.code != ERR_NONE)
 		return rc;
 	if (rc == 0)
 		rc = http_client_send(&cli->http, "0\r\n\r\n", 5);
 	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET)
 		return err_raise_sys(&cli->err, rc, "copy '%s'", from);
-	if (skipped > 0)
-		(void)dprintf(STDERR_FILENO, "cay: sockets, pipes and devices were left out: %zu\n",
-			skipped);
 	rc = cli_answered(cli);
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : check_sent(cli, sent);
 }
 
 /* Is @path in the sandbox a directory? The API says so when it is asked for the bytes: of all that is invalid then, this is the format. */
@@ -99,8 +111,11 @@ static int put_tree(struct cli *cli, const char *from, const struct copy_side *t
 					   : str_dupf("%.*s", (int)(last - to->path - 1), to->path);
 	cleanup_free char *target =
 		cli_target("/v1/sandboxes/%s/files?path=%s&format=tar", to->box, above);
+	struct tree_sent sent = { 0 };
+	int rc = put_body(cli, target, from, into ? copy_last(from) : last, -1, &sent);
 
-	return put_body(cli, target, from, into ? copy_last(from) : last, -1);
+	free(sent.first);
+	return rc;
 }
 
 static int put_file(struct cli *cli, const char *from, const struct copy_side *to, bool into,
@@ -111,8 +126,9 @@ static int put_file(struct cli *cli, const char *from, const struct copy_side *t
 		into ? str_dupf("%s%s%s", to->path, between, copy_last(from)) : str_dup(to->path);
 	cleanup_free char *target = cli_target("/v1/sandboxes/%s/files?path=%s", to->box, place);
 	cleanup_free char *full = str_dupf("%s&format=file&mode=%04o", target, mode & 0777);
+	struct tree_sent none = { 0 };
 
-	return put_body(cli, full, from, NULL, fd);
+	return put_body(cli, full, from, NULL, fd, &none);
 }
 
 static int copy_in(struct cli *cli, const struct copy_side *source, const struct copy_side *to)

@@ -15,7 +15,7 @@
 struct sender {
 	tree_write_fn *write;
 	void *context;
-	size_t skipped;
+	struct tree_sent *sent;
 	struct err *err;
 	char bytes[PIECE];
 };
@@ -94,17 +94,24 @@ static int send_entry(
 	return rc < 0 ? rc : send_header(s, type, name, link, size, st->st_mode, st->st_mtime);
 }
 
+static void note_shorter(struct sender *s, const char *path)
+{
+	if (s->sent->shorter++ == 0)
+		s->sent->first = str_dup(path);
+}
+
 static int send_file(struct sender *s, int dir, const char *name, const char *path)
 {
 	cleanup_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
+	bool shorter = false;
 	uint64_t left;
 	int rc;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_raise_sys(s->err, -errno, "read '%s'", path);
 	if (!S_ISREG(st.st_mode)) {
-		s->skipped++;
+		s->sent->skipped++;
 		return 0;
 	}
 	rc = send_entry(s, '0', path, "", &st);
@@ -115,12 +122,15 @@ static int send_file(struct sender *s, int dir, const char *name, const char *pa
 		if (n < 0)
 			return err_raise_sys(s->err, -errno, "read '%s'", path);
 		if (n == 0) {
+			shorter = true;
 			memset(s->bytes, 0, want);
 			n = (ssize_t)want;
 		}
 		rc = s->write(s->context, s->bytes, (size_t)n);
 		left -= (uint64_t)n;
 	}
+	if (shorter)
+		note_shorter(s, path);
 	return rc < 0 ? rc : send_padding(s, (uint64_t)st.st_size);
 }
 
@@ -146,7 +156,7 @@ static int send_one(
 		return send_entry(s, '2', path, link, &st);
 	}
 	if (!S_ISDIR(st.st_mode)) {
-		s->skipped++;
+		s->sent->skipped++;
 		return 0;
 	}
 	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -192,7 +202,7 @@ static int send_directory(struct sender *s, int fd, const char *path, unsigned i
 }
 
 int tree_send(const char *path, const char *name, tree_write_fn *write, void *context,
-	size_t *ret_skipped, struct err *err)
+	struct tree_sent *sent, struct err *err)
 {
 	static const char end[2 * BLOCK];
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
@@ -203,11 +213,11 @@ int tree_send(const char *path, const char *name, tree_write_fn *write, void *co
 	s = xnew(struct sender);
 	s->write = write;
 	s->context = context;
+	s->sent = sent;
 	s->err = err;
 	rc = send_directory(s, fd, name, 0);
 	if (rc == 0)
 		rc = write(context, end, sizeof(end));
-	*ret_skipped = s->skipped;
 	free(s);
 	return rc;
 }
