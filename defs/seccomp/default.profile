@@ -2,8 +2,9 @@
 #
 #   allow NAME...                        unconditionally
 #   allow NAME if COND [and COND]...     COND: argN == V | argN & MASK == V | argN in V,V,...    (low 32 bits of the argument)
+#                                        COND: argN null, all 64 bits of it
 #   errno ERR NAME...                    refuse with that error (known and denied: EPERM; as if the kernel had none of it: ENOSYS)
-#   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM)
+#   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM); SUCCESS: 0, and nothing is done
 #   tell NAME if COND [and COND]...      refuse as `otherwise` says, and tell the keeper of it (an event); behind the `allow … if` lines of that name
 #   learn NAME if COND [and COND]...     where filters of programs can be had in no other way (rootless): tell the keeper of it, which lets it go on
 #   ration NAME if COND [and COND]...    tell the keeper of it, which lets it go on, or refuses it with ENOBUFS where there is too much (sandbox/ration.h); behind its `allow`, and
@@ -31,14 +32,21 @@ allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mloc
 allow pkey_free pkey_mprotect set_robust_list
 # processes and threads
 allow arch_prctl capget capset execve execveat exit exit_group fork getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority
-allow getresgid getresuid getrlimit getrusage getsid gettid getuid kill pidfd_open pidfd_send_signal pause prlimit64 restart_syscall rseq
+allow getresgid getresuid getrlimit getrusage getsid gettid getuid kill pidfd_open pidfd_send_signal pause restart_syscall rseq
 allow sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
 allow sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield set_thread_area get_thread_area set_tid_address setfsgid setfsuid setgid setgroups setitimer
-allow setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
+allow setpgid setpriority setregid setresgid setresuid setreuid setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
 allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
 allow landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
 # nothing shows it afterwards, and a live fork does not have it (docs/design/0006, *Refused*)
 know landlock_restrict_self
+# RLIMIT_CORE (4) stays what it is, 1: with 0, which programs with secrets set themselves, the kernel hands a dump to a collector behind a pipe all the same (core(5)). Who sets it hears that
+# it is done.
+allow setrlimit if arg0 != 4
+otherwise SUCCESS setrlimit
+allow prlimit64 if arg1 != 4
+allow prlimit64 if arg2 null
+otherwise SUCCESS prlimit64
 # no namespace flag: NEWNS CGROUP UTS IPC USER PID NET; no UNTRACED, by which a thread could run while pages are missing (prog/cay-template/tracing.h)
 # Nor PARENT: the programs of execs are children of the keeper, whose child it would be.
 allow clone if arg0 & 0x7E828000 == 0

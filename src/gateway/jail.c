@@ -2,6 +2,7 @@
 #include "gateway/jail.h"
 #include "base/ablate.h"
 #include "gateway/gateway.h"
+#include "sys/confine.h"
 
 #include <fcntl.h>
 #include <seccomp.h>
@@ -33,7 +34,7 @@ static int limit(int which, uint64_t value)
 
 static int set_limits(void)
 {
-	int rc = limit(RLIMIT_CORE, 0);
+	int rc = confine_core();
 
 	if (rc == 0)
 		rc = limit(RLIMIT_NOFILE, FILES_MAX);

@@ -462,8 +462,8 @@ static void check_core_pattern(attr_unused const struct doctor *d, struct findin
 
 	if (file_read_at(AT_FDCWD, "/proc/sys/kernel/core_pattern", &text) < 0)
 		buf_reset(&text);
-	finding_set(f, buf_cstr(&text)[0] != '|', "%.*s", (int)strcspn(buf_cstr(&text), "\n"),
-		buf_cstr(&text));
+	finding_set(f, buf_cstr(&text)[0] != '|' && buf_cstr(&text)[0] != '@', "%.*s",
+		(int)strcspn(buf_cstr(&text), "\n"), buf_cstr(&text));
 }
 
 static void check_cpu_vulnerabilities(attr_unused const struct doctor *d, struct finding *f)

@@ -71,8 +71,8 @@ static int set_limit(int which, uint64_t soft, uint64_t hard)
 int launch_limits(uint64_t asked)
 {
 	uint64_t files = asked != 0 ? asked : FILES_DEFAULT;
-	int rc = set_limit(RLIMIT_CORE, ablated("core_limit") ? RLIM_INFINITY : 0,
-		ablated("core_limit") ? RLIM_INFINITY : 0);
+	int rc = ablated("core_limit") ? set_limit(RLIMIT_CORE, RLIM_INFINITY, RLIM_INFINITY)
+				       : confine_core();
 
 	if (rc == 0 && !ablated("rlimit_nofile"))
 		rc = set_limit(RLIMIT_NOFILE, files < 1024 ? files : 1024, files);

@@ -4,11 +4,13 @@
 #include "sys/file.h"
 #include "sys/raw.h"
 
+#include <errno.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #define CONFINE_TOLD_MAX 256
 #define STATUS_MAX       65536
@@ -73,6 +75,15 @@ int confine_strict(void)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return -errno;
 	return confine_seccomp(filter, ARRAY_SIZE(filter));
+}
+
+int confine_core(void)
+{
+	const struct rlimit one = { 1, 1 }, none = { 0, 0 };
+
+	if (setrlimit(RLIMIT_CORE, &one) == 0)
+		return 0;
+	return errno == EPERM && setrlimit(RLIMIT_CORE, &none) == 0 ? 0 : -errno;
 }
 
 uint32_t confine_filters(void)

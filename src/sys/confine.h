@@ -21,6 +21,12 @@ int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_mus
  */
 int confine_strict(void) attr_must_use;
 
+/**
+ * confine_core() - no core dump of this process and its children, neither as a file nor by a collector behind a pipe (kernel.core_pattern), whom the kernel starts as the machine's root: of all limits
+ * it heeds 1 alone there (core(5), do_coredump()), and a file of one byte it does not write. Where somebody else has set the limit to 0 for good it stays so. Return: 0 or -errno.
+ */
+int confine_core(void) attr_must_use;
+
 /** confine_filters() - system call filters that the calling thread is under. Return: their number; 1 when it is under some and nobody says how many. */
 uint32_t confine_filters(void);
 

@@ -21,6 +21,26 @@ print(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_UNLCK, fcntl.fcntl(fd, fcntl.
 sys.stdin.read()
 """
 
+# As programs with secrets do, in both ways, and one that wants it high.
+CORES = """
+import ctypes, resource
+libc = ctypes.CDLL(None)
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+print(libc.syscall(160, 4, (ctypes.c_ulong * 2)(0, 0)), libc.syscall(160, 4, (ctypes.c_ulong * 2)(1 << 30, 1 << 30)))
+# a pointer whose low half is none
+libc.mmap.restype = ctypes.c_void_p
+at = libc.mmap(ctypes.c_void_p(1 << 40), ctypes.c_size_t(4096), 3, 0x22 | 0x100000, -1, ctypes.c_long(0))
+print(at == 1 << 40, libc.syscall(302, 0, 4, ctypes.c_void_p(at), None))
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500))
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def python(instance, box, program, *args):
+    return instance.cay("exec", box, "--", "python3", "-c", program, *args).stdout
+
 
 def test_no_lease_keeps_writers_outside_waiting(instance, tmp):
     """Through a mount that may only be read, too: the machine's programs open the file as if nobody was there."""
@@ -32,3 +52,16 @@ def test_no_lease_keeps_writers_outside_waiting(instance, tmp):
         cay.wait_until(lambda: instance.output(box, run).endswith(b"50\n"), 30, "it has tried")
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # EWOULDBLOCK while somebody has one
         equal(instance.output(box, run).decode(), "EINVAL\nEINVAL\nTrue 50\n")
+
+
+def test_who_forbids_core_dumps_leaves_them_forbidden_for_collectors_too(instance):
+    """1 is the one value with which the kernel hands none to a program behind a pipe: it stays, and in a fork."""
+    with instance.sandbox() as box:
+        equal(python(instance, box, CORES), "(1, 1)\n0 0\nTrue 0\n(1, 1)\n(500, 500)\n")
+        run = instance.exec(box, "/bin/sh", "-c", "ulimit -c 0; exec cat", stdin=True)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+        for one in (box, fork):
+            pid = instance.get(f"/v1/sandboxes/{one}/execs/{run['id']}")["pid"]
+            with open(f"/proc/{pid}/limits", encoding="ascii") as f:
+                equal([line.split()[4:6] for line in f if line.startswith("Max core")], [["1", "1"]])
+        instance.remove(fork)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay-import/import_jail.h"
 #include "base/ablate.h"
+#include "sys/confine.h"
 #include "sys/cred.h"
 #include "sys/mount.h"
 #include "sys/raw.h"
@@ -33,7 +34,7 @@ static int limit(int which, uint64_t value)
 
 static int set_limits(uint64_t limit_bytes)
 {
-	int rc = limit(RLIMIT_CORE, 0);
+	int rc = confine_core();
 
 	if (rc == 0)
 		rc = limit(RLIMIT_NOFILE, 256);

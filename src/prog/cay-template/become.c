@@ -18,6 +18,7 @@ static const struct plan_process *planned(uint32_t image_index)
 
 /* RLIMIT_… */
 #define DATA       2U
+#define CORE       4U
 #define NPROC      6U
 #define NOFILE     7U
 #define AS         9U
@@ -44,8 +45,9 @@ static bool is_of_restorer(uint32_t i)
 
 static void set_limits(const struct image_process *p)
 {
+	/* that of core dumps is T''s for all; an older server has captured another one */
 	for (uint32_t i = 0; i < IMAGE_LIMITS; i++) {
-		if (!is_of_restorer(i))
+		if (!is_of_restorer(i) && i != CORE)
 			set_limit(p, i);
 	}
 }

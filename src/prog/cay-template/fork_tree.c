@@ -517,10 +517,12 @@ static void introduce(void)
 static void enter_sandbox(void)
 {
 	uint64_t by_default[4] = { 0 };
+	const uint64_t no_core[2] = { 1, 1 }; /* as confine_core() */
 	char score[12];
 	long fd;
 
 	(void)CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
+	(void)CALL4(__NR_prlimit64, 0, 4 /* CORE */, no_core, 0);
 	/* open to itself for the files below; no program of the sandbox runs yet, and it is closed again before one does */
 	(void)fork_must(
 		CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0), "open our own /proc entries");

@@ -15,6 +15,7 @@
 #include "codec/authority.h"
 #include "prog/cayd/caller.h"
 #include "prog/cayd/place.h"
+#include "sys/confine.h"
 #include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
@@ -178,10 +179,12 @@ static int drop_privileges(const struct place *p)
 
 static int harden(void)
 {
-	struct rlimit core = { 0, 0 }, files;
+	struct rlimit files;
+	int rc = confine_core();
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-		setrlimit(RLIMIT_CORE, &core) < 0)
+	if (rc < 0)
+		return rc;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return -errno;
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
 		files.rlim_cur = files.rlim_max;

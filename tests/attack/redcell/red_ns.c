@@ -224,7 +224,7 @@ static void ns_03(struct run *r)
 /* One operation per capability that matters and is not given by a profile. Where success would hurt the host the arguments are empty. */
 static void ns_04(struct run *r)
 {
-	struct rlimit core = { RLIM_INFINITY, RLIM_INFINITY };
+	struct rlimit queue = { RLIM_INFINITY, RLIM_INFINITY };
 	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct d[2] = { { ~0U, ~0U, ~0U }, { 0x1ff, 0x1ff, 0x1ff } };
 
@@ -238,7 +238,7 @@ static void ns_04(struct run *r)
 	attempt(r, "SYS_TTY_CONFIG", syscall(SYS_vhangup));
 	attempt(r, "SYSLOG", syscall(SYS_syslog, 3, r->proof, 0));
 	attempt(r, "NET_RAW", socket(AF_INET, SOCK_RAW, 1));
-	attempt(r, "SYS_RESOURCE", setrlimit(RLIMIT_CORE, &core));
+	attempt(r, "SYS_RESOURCE", setrlimit(RLIMIT_MSGQUEUE, &queue));
 	attempt(r, "IPC_LOCK", syscall(SYS_mlockall, 8));
 	attempt(r, "kexec", syscall(SYS_kexec_load, 0, 0, NULL, 0));
 	attempt(r, "quotactl", syscall(SYS_quotactl, 0x80000100, "/dev/vda", 0, NULL));
