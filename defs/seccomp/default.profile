@@ -89,10 +89,12 @@ allow accept accept4 bind connect getpeername getsockname getsockopt listen recv
 allow sendto if arg3 & 0x20000000 == 0
 allow sendmsg if arg2 & 0x20000000 == 0
 allow sendmmsg if arg3 & 0x20000000 == 0
-# refused options: TCP_FASTOPEN_CONNECT 30, TCP_ULP 31, TCP_REPAIR 19, UDP_ENCAP 100, SO_ATTACH_BPF 50, SO_ATTACH_REUSEPORT_EBPF 52; raw table options of netfilter (64 and up of
+# refused options: TCP_FASTOPEN_CONNECT 30, TCP_ULP 31, TCP_REPAIR 19, what is behind TCP_TX_DELAY 37 (TCP_AO_ADD_KEY 38 has the kernel load and make ciphers by name),
+# UDP_ENCAP 100, SO_ATTACH_BPF 50, SO_ATTACH_REUSEPORT_EBPF 52; raw table options of netfilter (64 and up of
 # the levels IP and IPv6, but for IPV6_RECVTCLASS 66 and IPV6_TCLASS 67, which netfilter has no options of: its own end with 65)
 allow setsockopt if arg1 == 1 and arg2 notin 50,52
-allow setsockopt if arg1 == 6 and arg2 notin 19,30,31
+allow setsockopt if arg1 == 6 and arg2 & 0xFFFFFFE0 == 0 and arg2 notin 19,30,31
+allow setsockopt if arg1 == 6 and arg2 in 32,33,34,35,36,37
 allow setsockopt if arg1 == 17 and arg2 != 100
 # and flow labels (IPV6_FLOWLABEL_MGR 32), of which there is one table of 4,096 for the machine
 allow setsockopt if arg1 == 0 and arg2 & 0xFFFFFFC0 == 0

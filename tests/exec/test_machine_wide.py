@@ -21,6 +21,18 @@ print(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_UNLCK, fcntl.fcntl(fd, fcntl.
 sys.stdin.read()
 """
 
+CIPHER = """
+import errno, socket
+s = socket.socket()
+for option in (38, 39, 40, 41, 43, 64):
+    try:
+        s.setsockopt(socket.IPPROTO_TCP, option, bytes(320))
+    except OSError as e:
+        print(errno.errorcode[e.errno])
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+s.setsockopt(socket.IPPROTO_TCP, 37, 0)
+"""
+
 # As programs with secrets do, in both ways, and one that wants it high.
 CORES = """
 import ctypes, resource
@@ -52,6 +64,11 @@ def test_no_lease_keeps_writers_outside_waiting(instance, tmp):
         cay.wait_until(lambda: instance.output(box, run).endswith(b"50\n"), 30, "it has tried")
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # EWOULDBLOCK while somebody has one
         equal(instance.output(box, run).decode(), "EINVAL\nEINVAL\nTrue 50\n")
+
+
+def test_no_option_of_tcp_chooses_a_cipher(instance):
+    with instance.sandbox() as box:
+        equal(python(instance, box, CIPHER), "EPERM\n" * 6)
 
 
 def test_who_forbids_core_dumps_leaves_them_forbidden_for_collectors_too(instance):
