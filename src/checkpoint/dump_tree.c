@@ -160,6 +160,14 @@ static bool is_confined(const struct dump *d, const struct dump_process *p)
 	return proc_number(p->status, "NoNewPrivs", 10, 0) != 0;
 }
 
+/* Orphans have SIGCHLD, and so has what comes from outside. What a zombie has sent it need not send again: it is found as one that sends nothing (__WCLONE). */
+static uint32_t signal_at_end(const struct dump_process *p, const struct dump_process *parent)
+{
+	if (parent == NULL || p->stat.exit_signal == SIGCHLD)
+		return 0;
+	return 1 + (p->tracee.zombie ? 0 : (uint32_t)p->stat.exit_signal);
+}
+
 int dump_tree(struct dump *d, struct err *err)
 {
 	for (size_t i = 0; i < d->n; i++) {
@@ -180,6 +188,7 @@ int dump_tree(struct dump *d, struct err *err)
 			.group = innermost(p->status, "NSpgid"),
 			.zombie = p->tracee.zombie,
 			.status = p->stat.exit_code,
+			.signal = signal_at_end(p, parent),
 			.image = (uint32_t)i };
 		if (p->tracee.headless)
 			(void)!dump_refuse(

@@ -63,6 +63,12 @@ enum plan_flag {
 		512, /* a helper of whose children somebody is to be the parent who takes them */
 };
 
+/*
+ * In the flags of a process, from this bit on: 1 + the signal that its parent gets when it ends (clone(2); 0 = none); 0 = SIGCHLD. Who is made by T', or becomes another's child, has
+ * that.
+ */
+#define PLAN_SIGNAL 16
+
 /** struct plan_process - one process to clone, parents before children. */
 struct plan_process {
 	int32_t pid;

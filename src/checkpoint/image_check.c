@@ -15,7 +15,8 @@
 
 #define PLAN_FLAGS \
 	(PLAN_LEADER | PLAN_GROUP | PLAN_ZOMBIE | PLAN_HELPER | PLAN_OLD_SESSION | \
-		PLAN_NO_TERMINAL | PLAN_STOPPED | PLAN_ALONE | PLAN_ADOPTS | PLAN_LATE)
+		PLAN_NO_TERMINAL | PLAN_STOPPED | PLAN_ALONE | PLAN_ADOPTS | PLAN_LATE | \
+		0x7fU << PLAN_SIGNAL)
 #define XSAVE_MIN   576U /* what is always there, with its head */
 #define XSAVE_END   4U   /* a word behind it */
 #define FRAMES_MAX  ((1ULL << 36) / RESIDUE_FRAME_SIZE - 1)
@@ -144,6 +145,8 @@ static const char *check_planned(const struct plan *plan, const struct plan_proc
 	if (p->pid <= 1 || p->group < 0 || p->foreground < 0 ||
 		(p->flags & ~(uint32_t)PLAN_FLAGS) != 0)
 		return "a process has no number, or no known one";
+	if (p->flags >> PLAN_SIGNAL > (p->parent == IMAGE_NONE ? 0 : 1 + SIGNAL_MAX))
+		return "a process ends with a signal that cannot be";
 	if (p->parent != IMAGE_NONE && p->parent >= i)
 		return "a process comes before its parent";
 	if (p->parent == IMAGE_NONE && plan->n_leaves > 0 && p->leaf >= plan->n_leaves)

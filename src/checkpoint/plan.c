@@ -90,7 +90,8 @@ static void add_inputs(struct planner *p)
 			.flags = (in->zombie ? PLAN_ZOMBIE : 0U) |
 				 (in->session == in->pid ? PLAN_LEADER : 0U) |
 				 (in->no_terminal ? PLAN_NO_TERMINAL : 0U) |
-				 (in->stopped ? PLAN_STOPPED : 0U) | (in->alone ? PLAN_ALONE : 0U),
+				 (in->stopped ? PLAN_STOPPED : 0U) | (in->alone ? PLAN_ALONE : 0U) |
+				 in->signal << PLAN_SIGNAL,
 			.terminal = in->terminal,
 			.foreground = in->foreground,
 			.base = in->base,

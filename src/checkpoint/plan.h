@@ -25,8 +25,9 @@ struct plan_input {
 	int32_t foreground;
 	bool no_terminal;
 	bool stopped;
-	bool alone;   /* PLAN_ALONE */
-	int32_t base; /* as in struct plan_process */
+	bool alone;      /* PLAN_ALONE */
+	uint32_t signal; /* as at PLAN_SIGNAL */
+	int32_t base;    /* as in struct plan_process */
 	uint64_t stash_start, stash_end;
 };
 

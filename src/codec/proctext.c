@@ -175,6 +175,7 @@ int proc_stat_parse(const char *text, struct proc_stat *ret)
 		.arg_end = (unsigned long long)f[49],
 		.env_start = (unsigned long long)f[50],
 		.env_end = (unsigned long long)f[51],
+		.exit_signal = (int)f[38],
 		.exit_code = (int)f[52] };
 	return 0;
 }

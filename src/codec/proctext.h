@@ -52,6 +52,7 @@ struct proc_stat {
 	long long nice;
 	unsigned long long start_code, end_code, start_stack, start_data, end_data, start_brk,
 		arg_start, arg_end, env_start, env_end;
+	int exit_signal;            /* what its parent gets when it ends, 0 = nothing */
 	int exit_code;              /* as of wait(2), of a zombie */
 	unsigned long long started; /* ticks behind the machine's start */
 };

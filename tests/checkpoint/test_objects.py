@@ -271,6 +271,25 @@ def test_droppable_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_ends(instance):
+    both_go_on(instance, "ends")
+
+
+@require("root", "cgroup2")
+def test_ends_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "ends")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_ends_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "ends", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_events(instance):
     both_go_on(instance, "events")
 

@@ -503,6 +503,7 @@ static const struct spoilt plans[] = {
 	PLANNED(flags, 1U << 31, "a process has no number, or no known one"),
 	PLANNED(flags, PLAN_ZOMBIE, "a process that goes on is in no image"),
 	PLANNED(flags, PLAN_NO_TERMINAL, "a process has a terminal that is not there"),
+	PLANNED(flags, 1U << PLAN_SIGNAL, "a process ends with a signal that cannot be"),
 	PLANNED(parent, 0, "a process comes before its parent"),
 	PLANNED(terminal, DESCRIPTIONS + 1, "a process has a terminal that is not there"),
 	PLANNED(foreground, PID, "a process has a terminal that is not there"),

@@ -330,7 +330,8 @@ static void wait_for_zombies(uint32_t index)
 
 	for (uint32_t i = index + 1; i < plan->n_processes; i++) {
 		if (all[i].parent == index && (all[i].flags & PLAN_ZOMBIE) != 0)
-			(void)CALL5(__NR_waitid, P_PID, all[i].pid, info, WEXITED | WNOWAIT, 0);
+			(void)CALL5(
+				__NR_waitid, P_PID, all[i].pid, info, WEXITED | WNOWAIT | WALL, 0);
 	}
 }
 
@@ -455,11 +456,18 @@ static BARE_NORETURN void begin(uint64_t index)
 	run((uint32_t)index);
 }
 
+static uint64_t end_signal(const struct plan_process *p)
+{
+	uint32_t other = p->flags >> PLAN_SIGNAL;
+
+	return other == 0 ? SIGCHLD : other - 1;
+}
+
 void tree_clone(uint32_t index)
 {
 	const struct plan_process *p = &plan_processes()[index];
 	struct bare_clone args = {
-		.exit_signal = SIGCHLD, .set_tid = (uint64_t)&p->pid, .set_tid_size = 1
+		.exit_signal = end_signal(p), .set_tid = (uint64_t)&p->pid, .set_tid_size = 1
 	};
 	long rc;
 

@@ -9,6 +9,7 @@
 #define P_PID      1
 #define NO_HANG    1
 #define WSTOPPED   2
+#define WALL       0x40000000
 #define SIGNAL_SET 8 /* bytes of a set of signals */
 
 static const struct image_process *imaged(uint32_t process)
@@ -86,7 +87,8 @@ void stops_hear(const struct image_process *p)
 			continue;
 		wait_stopped(i);
 		if (imaged(i)->stopped == IMAGE_STOPPED_HEARD)
-			(void)CALL5(__NR_waitid, P_PID, all[i].pid, info, WSTOPPED | NO_HANG, 0);
+			(void)CALL5(
+				__NR_waitid, P_PID, all[i].pid, info, WSTOPPED | NO_HANG | WALL, 0);
 	}
 	forget_signals(p);
 	fork_pass_stage(STAGE_HEARD);
