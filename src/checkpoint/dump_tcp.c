@@ -312,7 +312,16 @@ static int refuse_orphaned(const struct dump *d, const struct end *e, struct err
 	return rc;
 }
 
-static int end_one(struct dump *d, const struct end *e, struct err *err)
+/* Has it dialled the address that it is bound to? */
+static bool is_own_peer(const struct dump *d, const struct image_description *row)
+{
+	const char *bytes = d->image.tables[TABLE_BYTES].p;
+
+	return row->path.length > 0 && row->path.length == row->remote.length &&
+	       memcmp(bytes + row->path.offset, bytes + row->remote.offset, row->path.length) == 0;
+}
+
+static int end_one(struct dump *d, struct end *e, struct err *err)
 {
 	uint32_t index = dump_socket_find(d, e->inode);
 	const struct image_description *row =
@@ -321,6 +330,8 @@ static int end_one(struct dump *d, const struct end *e, struct err *err)
 
 	if (row == NULL || row->kind != DESCRIPTION_CONNECTION)
 		return 0;
+	if (is_own_peer(d, row))
+		return follow(d, e, e, row, index, err);
 	if (row->peer == IMAGE_NONE)
 		return (row->position & SOCKET_ENDED) == 0 && is_orphaned(d, e, row)
 			       ? refuse_orphaned(d, e, err)

@@ -493,8 +493,30 @@ static void connect_ends(description *d, description *peer, int ret[2])
 	}
 }
 
+/* Who has dialled the address that it is bound to: there is no other end. */
+static bool is_own_peer(description *d)
+{
+	return !is_unix(d) && d->path.length > 0 && d->path.length == d->remote.length &&
+	       memcmp(image_bytes(d->path), image_bytes(d->remote), d->path.length) == 0;
+}
+
+static int connect_to_itself(description *d)
+{
+	int fd = open_socket(d);
+
+	bind_socket(fd, d);
+	connect_as(&d->other, fd, d->remote);
+	send_waiting(fd, fd, d);
+	set_options(fd, d);
+	return fd;
+}
+
 void sockets_connect(description *d, description *peer, int ret[2])
 {
+	if (is_own_peer(d)) {
+		ret[0] = connect_to_itself(d);
+		return;
+	}
 	connect_ends(d, peer, ret);
 	/* before a program's own limits, which hold for less than what both ends have */
 	if (!is_unix(d))

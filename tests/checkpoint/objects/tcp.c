@@ -7,6 +7,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#define BULK 40000
+
 static int server(struct sockaddr_in *a)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -27,6 +29,19 @@ static int client(const struct sockaddr_in *a)
 	return fd;
 }
 
+/* Whoever dials the address that it is bound to has nobody else at the other end. */
+static int own_peer(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t n = sizeof(a);
+
+	MUST(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	MUST(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
+	MUST(connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	return fd;
+}
+
 static in_port_t port(int fd, bool remote)
 {
 	struct sockaddr_in a;
@@ -36,14 +51,26 @@ static in_port_t port(int fd, bool remote)
 	return a.sin_port;
 }
 
+static void read_bulk(int fd, const char *bulk, char *got)
+{
+	for (size_t at = 0; at < BULK;) {
+		ssize_t more = read(fd, got + at, BULK - at);
+
+		MUST(more > 0);
+		at += (size_t)more;
+	}
+	MUST(memcmp(bulk, got, BULK) == 0);
+}
+
 int main(void)
 {
-	static char bulk[40000], got[40000];
+	static char bulk[BULK], got[BULK];
 	struct sockaddr_in a,
 		datagrams = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int listener = server(&a), one = 1, value = 0, ends[2], half[2], lonely[2], udp[2];
 	socklen_t n = sizeof(value), length = sizeof(datagrams);
-	in_port_t own;
+	in_port_t own, own_port;
+	int own_end = own_peer();
 
 	for (size_t i = 0; i < sizeof(bulk); i++)
 		bulk[i] = (char)(i * 13);
@@ -63,19 +90,15 @@ int main(void)
 	udp[1] = socket(AF_INET, SOCK_DGRAM, 0);
 	MUST(connect(udp[1], (struct sockaddr *)&datagrams, sizeof(datagrams)) == 0);
 	own = port(ends[0], false);
+	own_port = port(own_end, false);
+	MUST(write(own_end, bulk, sizeof(bulk)) == sizeof(bulk));
 	MUST(setsockopt(ends[1], SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0);
 
 	int fresh;
 
 	object_ready();
 
-	for (size_t at = 0; at < sizeof(bulk);) {
-		ssize_t more = read(ends[1], got + at, sizeof(got) - at);
-
-		MUST(more > 0);
-		at += (size_t)more;
-	}
-	MUST(memcmp(bulk, got, sizeof(bulk)) == 0);
+	read_bulk(ends[1], bulk, got);
 	MUST(read(ends[0], got, 64) == 5 && memcmp(got, "small", 5) == 0);
 	object_talk(ends[0], ends[1]);
 	object_talk(ends[1], ends[0]);
@@ -92,5 +115,8 @@ int main(void)
 	fresh = client(&a);
 	object_talk(fresh, accept(listener, NULL, NULL));
 	object_talk(udp[1], udp[0]);
+	MUST(port(own_end, false) == own_port && port(own_end, true) == own_port);
+	read_bulk(own_end, bulk, got);
+	object_talk(own_end, own_end);
 	return object_done();
 }

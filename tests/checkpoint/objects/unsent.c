@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TCP connections whose reader does not read: full on both sides, more in one queue than a new one has room for, small buffers, an end behind all of it, many small pieces. */
+/* TCP connections whose reader does not read: full on both sides, also where both are one socket, more in one queue than a new one has room for, small buffers, an end behind all of it, many small pieces. */
 #include "object.h"
 
 #include <arpa/inet.h>
@@ -55,6 +55,19 @@ static struct line join(bool small)
 	return out;
 }
 
+/* Connected to the address that it is bound to. */
+static struct line join_itself(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t n = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	MUST(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	MUST(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
+	MUST(connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	return (struct line){ { fd, fd }, 0 };
+}
+
 /* Until @most bytes were written, or no more can be. */
 static void fill(struct line *l, size_t most, size_t piece)
 {
@@ -104,9 +117,10 @@ static void check(struct line *l)
 int main(void)
 {
 	struct line full = join(false), back, roomy = join(false), small = join(true),
-		    ended = join(false), pieces = join(false);
+		    ended = join(false), pieces = join(false), own = join_itself();
 	char byte;
 
+	fill(&own, SIZE_MAX, 65536);
 	fill(&full, SIZE_MAX, 65536);
 	back = (struct line){ { full.ends[1], full.ends[0] }, 0 };
 	fill(&back, 300000, 65536);
@@ -134,6 +148,7 @@ int main(void)
 	check(&roomy);
 	check(&small);
 	check(&pieces);
+	check(&own);
 	drain(&ended);
 	MUST(read(ended.ends[1], &byte, 1) == 0);
 	object_talk(ended.ends[1], ended.ends[0]);
