@@ -270,6 +270,17 @@ static int let_go(struct sandbox *sb, json_t *event, struct err *err)
 	return rc;
 }
 
+/* @err: why nothing came of it. What can be done about that goes first. */
+static int cannot_resume(const struct sandbox *sb, int rc, struct err *err)
+{
+	err_context(err, "resume sandbox '%s'", sb->name);
+	if (sb->state != SANDBOX_SUSPENDED || err->hint[0] != '\0')
+		return rc;
+	return err_hint(err, rc,
+		"it stays suspended, and each resume tries again; its files are fine: cay resume --files-only %s goes on without its programs",
+		sb->name);
+}
+
 int sandbox_resume(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *memory = str_dup(memory_of(sb->doc));
@@ -299,9 +310,7 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 		memory_forget_later(sb->srv, memory);
 	}
 	live_drop(l);
-	if (rc < 0)
-		err_context(err, "resume sandbox '%s'", sb->name);
-	return rc;
+	return rc < 0 ? cannot_resume(sb, rc, err) : 0;
 }
 
 static json_t *stopped_because(const struct sandbox *sb, const char *reason)

@@ -597,6 +597,24 @@ def as_from_elsewhere(instance, path, machine, member, value):
 
 
 @require(*NEEDS)
+def test_a_resume_that_fails_names_the_way_out(fresh):
+    """Whatever it was that could not be made again: the sandbox stays suspended, and its files are fine."""
+    fresh.stop()
+    fresh.start(CAY_FAULT="live.process.made")
+    with fresh.sandbox() as box:
+        start_repl(fresh, box)
+        suspend(fresh, box)
+        name = fresh.get(f"/v1/sandboxes/{box}")["name"]
+        error = raises(ApiError, fresh.post, f"/v1/sandboxes/{box}/resume")
+        equal(error.code, "internal")
+        contains(error.hint or "", f"cay resume --files-only {name}")
+        contains(fresh.cay("resume", name, check=False).stderr, f"cay resume --files-only {name}")
+        equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "suspended")
+        fresh.cay("resume", "--files-only", name)
+        equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "running")
+
+
+@require(*NEEDS)
 def test_a_changed_or_foreign_memory_is_refused(instance):
     """One bit anywhere, or a manifest of another kernel or processor: refused, and the sandbox stays as it is."""
     with instance.sandbox() as box:
@@ -610,7 +628,9 @@ def test_a_changed_or_foreign_memory_is_refused(instance):
             with open(path, "r+b") as f:
                 f.seek(len(whole) // 2)
                 f.write(bytes([whole[len(whole) // 2] ^ 1]))
-            equal(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/resume").code, "corrupt", name)
+            error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/resume")
+            equal(error.code, "corrupt", name)
+            contains(error.hint or "", "cay resume --files-only ")
             equal(instance.get(f"/v1/sandboxes/{box}")["state"], "suspended")
             with open(path, "r+b") as f:
                 f.write(whole)
