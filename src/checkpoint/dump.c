@@ -537,6 +537,7 @@ static void forget_all(struct dump *d)
 	buf_free(&d->seized);
 	dump_gone_fini(d);
 	dump_filters_fini(d);
+	dump_shares_fini(d);
 	free(d->taken);
 	free(d->known);
 	free(d->ordered);

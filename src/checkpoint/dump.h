@@ -168,6 +168,14 @@ struct dump_name {
 	struct image_file file; /* of a regular one: what is there */
 };
 
+#define DUMP_SHAREABLE 3 /* memory, descriptors, directories */
+
+/** struct dump_sharers - rows of processes, in the order of what each has of one kind. dump_shares.c */
+struct dump_sharers {
+	uint32_t *rows;
+	size_t n;
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -217,6 +225,7 @@ struct dump {
 	struct buf seized; /* what seizer_stop() has left, or the keeper has learned */
 	struct dump_chain *chains;
 	size_t n_chains, next_chain;
+	struct dump_sharers sharers[DUMP_SHAREABLE];
 	struct buf owned; /* struct owned_lock, of the process that is being looked at */
 	struct dump_relatives *relatives; /* of that process, while its regions are listed */
 	bool frames_hidden;
@@ -276,9 +285,14 @@ void dump_filters_end(struct dump *d, struct dump_process *p);
 /** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own that are not known. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_shares_check() - refuses threads that do not share what threads share, and processes that share what only threads can in a fork. */
-int dump_shares_check(
-	const struct dump *d, const struct dump_process *p, struct err *err) attr_must_use;
+/**
+ * dump_shares_check() - refuses threads that do not share what threads share, and processes that share what only threads can in a fork, with any that was checked before @p. Of
+ * living processes, each once; of those that stand still when their descriptors are listed, of those that run before any are.
+ */
+int dump_shares_check(struct dump *d, const struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_shares_fini() - forget who was checked. */
+void dump_shares_fini(struct dump *d);
 
 /** dump_mappings_room() - how much memory in separate places one process of ours can hold (vm.max_map_count), beside what it has itself. */
 uint64_t dump_mappings_room(void);

@@ -119,8 +119,6 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = dump_creds_check(d, p, err);
 
-	if (rc == 0)
-		rc = dump_shares_check(d, p, err);
 	if (rc < 0)
 		return rc;
 	rc = read_queues(d, p);
@@ -137,7 +135,7 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 	rc = dump_list_fds(p);
 	return rc < 0 ? err_raise_sys(err, rc, "list the descriptors of process %d (%s)",
 				p->tracee.inner, p->name)
-		      : 0;
+		      : dump_shares_check(d, p, err);
 }
 
 /* The first of which there is nothing else to say. */

@@ -77,12 +77,29 @@ static void examine_one(struct dump *d, struct dump_process *p, unsigned int *la
 	}
 	if (dump_creds_check(d, p, &err) < 0)
 		(void)dump_note(d, &err);
-	if (dump_shares_check(d, p, &err) < 0)
-		(void)dump_note(d, &err);
 	if (examine_files(d, p, late, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_maps(d, p, &err) < 0)
 		(void)dump_note(d, &err);
+}
+
+static bool is_living(const struct dump_process *p)
+{
+	return !p->tracee.zombie && p->status != NULL;
+}
+
+/* One behind the other, before the descriptors of any are listed: what they open meanwhile would make them different. */
+static void examine_shares(struct dump *d)
+{
+	struct err err = { 0 };
+
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+
+		if (is_living(p) && !tracee_is_closed(&p->tracee) &&
+			dump_shares_check(d, p, &err) < 0)
+			(void)dump_note(d, &err);
+	}
 }
 
 /* Has somebody got another parent, or gone, since it was looked at? */
@@ -127,8 +144,9 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 		examine_order(d);
 	if (dump_sysv(d, &err) < 0)
 		(void)dump_note(d, &err);
+	examine_shares(d);
 	for (size_t i = 0; i < d->n; i++) {
-		if (!d->processes[i].tracee.zombie && d->processes[i].status != NULL)
+		if (is_living(&d->processes[i]))
 			examine_one(d, &d->processes[i], &late);
 	}
 	if (dump_room_check(d, &err) < 0)

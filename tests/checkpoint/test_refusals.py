@@ -274,7 +274,7 @@ def test_a_removed_file_that_has_another_name(instance):
 
 # What cannot be had again: how it comes about, what is said of it (of which thread or process: {}), and how it is undone.
 SHARING = """
-import ctypes, os, signal, sys, threading
+import ctypes, mmap, os, signal, struct, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
 def thread(*calls):
     def run():
@@ -303,6 +303,37 @@ def process(flags, left=False):
 def process_end():
     os.kill(child, 9)
     os.waitpid(child, 0)
+def through(flags): # whoever had both of them has ended
+    global child
+    r, w = os.pipe()
+    middle = libc.syscall(56, flags | signal.SIGCHLD, 0, 0, 0, 0)
+    if middle == 0:
+        if libc.syscall(56, flags | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+            os.write(w, str(os.getpid()).encode())
+            libc.pause()
+        os._exit(0)
+    os.waitpid(middle, 0)
+    child = int(os.read(r, 20))
+    os.close(r)
+    os.close(w)
+    return child
+def through_end():
+    os.kill(child, 9)
+    while os.path.exists(f"/proc/{child}"):
+        os.sched_yield()
+def through_in_memory(): # in machine code: all have one memory, and each a stack
+    global child, page
+    page = mmap.mmap(-1, 1 << 17, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
+    start, told = ctypes.addressof(ctypes.c_char.from_buffer(page)), ctypes.c_int.from_buffer(page, 4096)
+    page.write(b"\\xbf" + struct.pack("<I", 0x100100 | signal.SIGCHLD) # mov edi, CLONE_VM | CLONE_PARENT_SETTID | SIGCHLD
+        + b"\\x48\\xbe" + struct.pack("<Q", start + (1 << 16)) # mov rsi, its stack
+        + b"\\x48\\xba" + struct.pack("<Q", start + 4096) # mov rdx, where its number goes
+        + b"\\x45\\x31\\xd2\\x45\\x31\\xc0\\xb8" + struct.pack("<I", 56) + b"\\x0f\\x05" # clone
+        + b"\\x85\\xc0\\x74\\x09\\x31\\xff\\xb8" + struct.pack("<I", 231) + b"\\x0f\\x05" # who made it: exit_group(0)
+        + b"\\xb8" + struct.pack("<I", 34) + b"\\x0f\\x05\\xeb\\xf7") # it: pause, again and again
+    os.waitpid(libc.clone(ctypes.c_void_p(start), ctypes.c_void_p(start + (1 << 17) - 64), 0x100 | signal.SIGCHLD, None), 0)
+    child = told.value
+    return child
 def timer():
     global timer_id
     thread()
@@ -330,6 +361,9 @@ UNSHARED = (
     ("thread((272, 0x200))", "its thread {} has a working directory, root directory and umask of its own", "thread_end()"),
     ("process(0x400)", "process {} (python3): it shares its descriptors with process", "process_end()"),
     ("process(0x200)", "process {} (python3): it shares its working directory, root directory and umask with process", "process_end()"),
+    ("through(0x400)", "process {} (python3): it shares its descriptors with process", "through_end()"),
+    ("through(0x200)", "process {} (python3): it shares its working directory, root directory and umask with process", "through_end()"),
+    ("through_in_memory()", "process {} (python3): it shares its memory with process", "through_end()"),
     ("process(0, True)", "process {}: nobody can put it into group", "process_end()"),
     ("timer()", "its POSIX timer {} counts the processor time of one of several threads", "timer_end()"),
     ("opened(os.open('/proc/self/ns/net', os.O_RDONLY))", "descriptor {} is of a kind that cannot be carried over yet", "close()"),
