@@ -96,6 +96,7 @@ struct dump_terminal {
 	const struct dump_process *p; /* who has a descriptor of it, for refusals */
 	int fd;                       /* and which */
 	int master;                   /* ours, of d->copies or d->masters; -1 = nobody has one */
+	int exclusive; /* its slave, of d->copies, where that may not be opened (TIOCEXCL); -1 */
 	uint32_t
 		controlling; /* 1 + description that becomes the terminal of a session, 0 = of none yet */
 	struct image_terminal out;

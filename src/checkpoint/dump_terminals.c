@@ -74,6 +74,7 @@ static uint32_t find_or_add(struct dump *d, const struct subject *s, uint32_t nu
 	all[d->n_terminals] = (struct dump_terminal){ .p = s->p,
 		.fd = s->fd,
 		.master = -1,
+		.exclusive = -1,
 		.out = { .number = number, .slot = IMAGE_NONE } };
 	find_slot(d, &all[d->n_terminals]);
 	return (uint32_t)d->n_terminals++;
@@ -96,9 +97,23 @@ static int add_master(struct dump *d, struct subject *s, struct err *err)
 	return t->master < 0 ? err_raise_sys(err, t->master, "keep a terminal") : 1;
 }
 
-static int add_slave(struct dump *d, struct subject *s, dev_t device)
+/* Nobody but the host's root opens it once more, so what a program has open must do. */
+static int keep_exclusive(struct dump *d, const struct subject *s, struct dump_terminal *t)
+{
+	int exclusive = 0;
+
+	if (d->examination != NULL || t->exclusive >= 0 ||
+		ioctl(s->copy, TIOCGEXCL, &exclusive) < 0 || exclusive == 0)
+		return 0;
+	t->out.flags |= TERMINAL_EXCLUSIVE;
+	t->exclusive = dump_copy(d, s->copy);
+	return t->exclusive < 0 ? t->exclusive : 0;
+}
+
+static int add_slave(struct dump *d, struct subject *s, dev_t device, struct err *err)
 {
 	struct image_termios modes;
+	int rc;
 
 	s->out.kind = DESCRIPTION_TERMINAL;
 	/* one whose master has closed answers nothing any more */
@@ -108,7 +123,8 @@ static int add_slave(struct dump *d, struct subject *s, dev_t device)
 	}
 	s->out.a = find_or_add(d, s, slave_number(device));
 	d->terminals[s->out.a].out.flags |= TERMINAL_OPEN;
-	return 1;
+	rc = keep_exclusive(d, s, &d->terminals[s->out.a]);
+	return rc < 0 ? err_raise_sys(err, rc, "keep a terminal") : 1;
 }
 
 int dump_terminal(struct dump *d, struct subject *s, struct err *err)
@@ -116,15 +132,15 @@ int dump_terminal(struct dump *d, struct subject *s, struct err *err)
 	unsigned int device = 0;
 
 	if (is_slave(s->st.st_rdev))
-		return add_slave(d, s, s->st.st_rdev);
+		return add_slave(d, s, s->st.st_rdev, err);
 	if (s->st.st_rdev == makedev(MAJOR_OTHER, MINOR_PTMX))
 		return add_master(d, s, err);
 	if (s->st.st_rdev != makedev(MAJOR_OTHER, MINOR_TTY))
 		return 0;
 	s->out.b = 1;
 	(void)ioctl(s->copy, TIOCGDEV, &device);
-	return add_slave(
-		d, s, makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00)));
+	return add_slave(d, s,
+		makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00)), err);
 }
 
 /* --- what waits in one --- */
@@ -244,19 +260,30 @@ static void stop_again(const struct dump_terminal *t, int slave)
 		(void)ioctl(slave, TCXONC, TERMINAL_HOLD);
 }
 
-/* With a description of our own, which does not wait. Packet mode would put a byte of its own before what is read. */
+/* A description of our own, which does not wait. What keeps others from it is lifted for the moment: whoever could use that stands still. */
+static int open_slave(const struct dump_terminal *t)
+{
+	int slave;
+
+	if (t->exclusive >= 0)
+		(void)ioctl(t->exclusive, TIOCNXCL);
+	slave = ioctl(t->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	if (slave < 0)
+		slave = -errno;
+	if (t->exclusive >= 0)
+		(void)ioctl(t->exclusive, TIOCEXCL);
+	return slave;
+}
+
+/* Packet mode would put a byte of its own before what is read. */
 static int look_inside(struct dump *d, struct dump_terminal *t)
 {
-	cleanup_fd int slave =
-		ioctl(t->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-	int none = 0, packets = 1, rc;
+	cleanup_fd int slave = open_slave(t);
+	int none = 0, packets = 1, rc = 0;
 
 	if (slave < 0)
-		return -errno;
-	if (ioctl(slave, TIOCGEXCL, &rc) == 0 && rc != 0)
-		t->out.flags |= TERMINAL_EXCLUSIVE;
+		return slave;
 	(void)ioctl(t->master, TIOCPKT, &none);
-	rc = 0;
 	if (t->out.slot == IMAGE_NONE && waiting(t->master) > 0)
 		rc = take_output(d, t, slave);
 	else

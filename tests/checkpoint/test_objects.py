@@ -661,6 +661,21 @@ def test_object_terminals(instance):
     both_go_on(instance, "terminals")
 
 
+@require("root", "userns", "newuidmap")
+def test_terminals_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "terminals", "/tmp")
+
+
+@require("root", "cgroup2")
+def test_terminals_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "terminals")
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
 @require("root", "cgroup2")
 def test_object_timers(instance):
     both_go_on(instance, "timers")

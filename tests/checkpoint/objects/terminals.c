@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pseudo terminals with both ends here: numbers, modes, size, sessions and foreground groups, packet mode, what waits in both directions, echo. */
+/* Pseudo terminals with both ends here: numbers, modes, size, sessions and foreground groups, packet mode, what waits in both directions, echo, those that nobody else may open. */
 #include "object.h"
 
 #include <poll.h>
@@ -158,6 +158,7 @@ int main(void)
 	put(raw.master, "ab\x03\x04\x16z");
 	put(raw.slave, "screen");
 	MUST(ioctl(packets.master, TIOCPKT, &on) == 0);
+	MUST(ioctl(packets.slave, TIOCEXCL) == 0 && ioctl(cooked.slave, TIOCEXCL) == 0);
 	leader = fork();
 	if (leader == 0)
 		session(front);
@@ -182,6 +183,10 @@ int main(void)
 		MUST(by_name.st_ino == by_fd.st_ino);
 		MUST(i != 0 || (by_fd.st_mode & 07777) == 0640);
 	}
+	MUST(ioctl(raw.slave, TIOCGEXCL, &value) == 0 && value == 0);
+	MUST(ioctl(cooked.slave, TIOCGEXCL, &value) == 0 && value == 1);
+	MUST(open(cooked.name, O_RDWR | O_NOCTTY) < 0 && errno == EBUSY);
+	MUST(open(packets.name, O_RDWR | O_NOCTTY) < 0 && errno == EBUSY);
 	MUST(open(ptsname(locked), O_RDWR | O_NOCTTY) < 0 && errno == EIO);
 	MUST(ioctl(locked, TIOCSPTLCK, &off) == 0);
 	MUST((locked_slave = open(ptsname(locked), O_RDWR | O_NOCTTY)) >= 0);
