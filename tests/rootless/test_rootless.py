@@ -11,6 +11,7 @@ import subprocess
 
 from lib import cay, leaks
 from lib.case import contains, equal, raises, require
+from lib.pool import in_own_mounts
 from lib.proxy import Upstream, certificate, echo
 
 NEEDS = ("root", "userns", "newuidmap")
@@ -78,6 +79,7 @@ def names_of_the_host(places):
 @require(*NEEDS)
 def test_the_host_image_is_whole_where_something_is_mounted_below_its_directories(tmp):
     """The kernel lays no overlay over those: they are put together, and files in them are changed, removed and shown by a diff."""
+    in_own_mounts()
     places = ("/etc", "/usr", "/usr/sbin", "/usr/bin", "/usr/lib", "/var", "/opt")
     hidden = {"/etc/fstab", "/etc/crypttab", "/etc/exports", "/etc/iscsi", "/etc/kubernetes", "/etc/letsencrypt", "/etc/openvpn", "/etc/ppp", "/etc/wireguard"}
     tool = sorted(e.path for e in os.scandir("/usr/sbin") if e.is_file(follow_symlinks=False) and os.access(e.path, os.R_OK | os.X_OK))[0]
