@@ -115,7 +115,9 @@ static struct image *image_lookup(struct server *srv, const char *what, struct e
 		found = img;
 	}
 	if (found == NULL)
-		(void)err_raise(err, ERR_NOT_FOUND, "no image '%s'", what);
+		(void)err_hint(err, err_raise(err, ERR_NOT_FOUND, "no image '%s'", what),
+			"cay image ls shows those there are, cay image import FILE %s makes one",
+			what);
 	return found;
 }
 

@@ -102,6 +102,25 @@ def test_live_story(tmp):
 
 @require("userns")
 @timeout(180)
+def test_the_readme_can_be_typed_from_top_to_bottom(instance, tmp):
+    """Each command of its transcripts, in order, in one shop; a status other than 0 only where the page shows a failure."""
+    project = copy_of_shop(tmp)
+    environment = {**instance.environment(), "HOME": tmp}
+    environment["PATH"] = BUILD + ":" + environment["PATH"]
+    page = "\n".join(re.findall(r"^```console\n(.*?)^```", read(os.path.join(TOP, "README.md")), re.M | re.S))
+    said = {}
+    for command in commands(page):
+        done = run("sh", "-c", command, cwd=project, env=environment)
+        equal(done.returncode, 35 if "news.example" in command else 0, f"{command}\n{done.stdout}")
+        said[command] = done.stdout
+    box = re.search(r"^\$ cay create --name (\S+) --policy", page, re.M).group(1)
+    contains(said[f"cay exec {box} -- curl -sS -d amount=100 https://api.payments.example/v1/refunds"], "a person must approve this")
+    contains(said[f"cay net {box}"], "rule payments: a person must approve this")
+    contains(said[f"cay mail ls {box}"], "offer")
+
+
+@require("userns")
+@timeout(180)
 def test_loop_undoes_the_harmful_step(instance, tmp):
     project = copy_of_shop(tmp)
     environment = instance.environment()
