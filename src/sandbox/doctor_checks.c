@@ -22,6 +22,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -342,6 +343,18 @@ static void check_state_idmap(const struct doctor *d, struct finding *f)
 			rc == 1 ? "works" : "this file system cannot");
 }
 
+static void check_state_writable(const struct doctor *d, struct finding *f)
+{
+	struct statvfs fs;
+
+	if (statvfs(d->state, &fs) < 0)
+		finding_set(f, false, "%s: %s", d->state, strerror(errno));
+	else if ((fs.f_flag & ST_RDONLY) != 0)
+		finding_set(f, false, "%s: the file system is mounted read-only", d->state);
+	else
+		finding_set(f, true, "%s", d->state);
+}
+
 static void check_state_space(const struct doctor *d, struct finding *f)
 {
 	struct statfs fs;
@@ -544,6 +557,7 @@ void doctor_check(enum doctor_check check, const struct doctor *d, struct findin
 		[DOCTOR_CGROUP_LAYOUT] = check_cgroup_layout,
 		[DOCTOR_CGROUP_DELEGATION] = check_cgroup_delegation,
 		[DOCTOR_STATE_IDMAP] = check_state_idmap,
+		[DOCTOR_STATE_WRITABLE] = check_state_writable,
 		[DOCTOR_STATE_SPACE] = check_state_space,
 		[DOCTOR_DISK_LIMITS] = check_disk_limits,
 		[DOCTOR_HOST_LIMITS] = check_host_limits,

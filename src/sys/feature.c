@@ -33,6 +33,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -193,12 +194,15 @@ static bool probe_program_filters(void)
 	return probe_run(try_suspend_filters, NULL, PROBE_TIMEOUT_MS) == 0;
 }
 
+/* Containers often have it read-only. */
 static bool probe_cgroup_v2(void)
 {
+	struct statvfs fs;
 	char path[512];
 	bool root;
 
-	return probe_cgroup(path, sizeof(path), &root) == 0 && access(path, F_OK) == 0;
+	return probe_cgroup(path, sizeof(path), &root) == 0 && statvfs(path, &fs) == 0 &&
+	       (fs.f_flag & ST_RDONLY) == 0;
 }
 
 static bool probe_cgroup_v2_controllers(void)

@@ -3,6 +3,7 @@
 
 import contextlib
 import glob
+import json
 import os
 import shutil
 import socket
@@ -34,6 +35,25 @@ def test_a_state_has_one_server_wherever_that_has_its_runtime_directory(fresh, t
     fresh.stop()
     fresh.cay("ps", env=other)  # nobody else is there any more
     fresh.cay("shutdown", "--stop", env=other)
+
+
+def doctor_where(fresh, target, flags):
+    """The failed required checks of `cay doctor` in mounts of its own, where @target is mounted read-only."""
+    script = f'mount --bind {target} {target} && mount -o remount,{flags},bind {target} && exec "$0" doctor --json'
+    done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script, os.path.join(cay.BUILD, "cay")], env=fresh.environment(), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    report = json.loads(done.stdout)
+    return done.returncode, [c["id"] for c in report["checks"] if not c["ok"] and c["level"] == "required"], report["ok"]
+
+
+@require("root")
+def test_the_doctor_names_what_is_mounted_read_only(fresh):
+    """Where no sandbox can start all is not well."""
+    fresh.stop()
+    groups = next(line.split()[4] for line in open("/proc/self/mountinfo", encoding="ascii") if " - cgroup2 " in line)
+    equal(doctor_where(fresh, groups, "rw"), (0, [], True))
+    equal(doctor_where(fresh, groups, "ro"), (1, ["cgroup_v2"], False))
+    equal(doctor_where(fresh, fresh.state, "ro"), (1, ["state_writable"], False))
 
 
 @require("root")
