@@ -93,6 +93,14 @@ int sandbox_want_keeper(struct sandbox *sb, struct err *err)
 	return 0;
 }
 
+/* Behind a resume and a rewind no time has passed for its processes; a fork begins another life beside its source. */
+static bool stood_still(const struct sandbox *sb)
+{
+	const char *what = json_string_value(json_object_get(sb->doc, "restoring"));
+
+	return what == NULL || !str_eq(what, "fork");
+}
+
 int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restore, json_t **ret_ok,
 	struct err *err)
 {
@@ -117,6 +125,7 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 	if (processes != NULL) {
 		(void)json_object_set_new(request, "template", json_string(processes->id));
 		(void)json_object_set_new(request, "wipe", json_boolean(sb->another));
+		(void)json_object_set_new(request, "stood", json_boolean(stood_still(sb)));
 	}
 	(void)json_object_set_new(request, "restore", json_boolean(restore));
 	if (restore)

@@ -445,7 +445,7 @@ static int describe(
 	const struct box *box, const struct spec *spec, struct finish *f, struct err *err)
 {
 	f->view.limits = spec->limits;
-	f->view.ahead_ns = box->clocks.boottime_ns;
+	f->view.ahead_ns = (uint64_t)box->clocks.boottime_ns;
 	f->strict = spec->profile == PROFILE_STRICT;
 	f->debug = spec->profile == PROFILE_DEBUG;
 	return str_copy(f->hostname, sizeof(f->hostname), spec->hostname) < 0
@@ -729,12 +729,12 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 }
 
 /* Before init's predecessor forbids further namespaces: rootless that holds for us too. */
-uint64_t box_set_clocks(struct box *box, const json_t *then)
+uint64_t box_set_clocks(struct box *box, const json_t *then, bool stood)
 {
 	struct clocks ahead;
 	int fd;
 
-	clocks_load(then, &ahead);
+	clocks_load(then, stood, &ahead);
 	if (ahead.monotonic_ns == 0 && ahead.boottime_ns == 0)
 		return 0;
 	fd = feature_withheld(FEATURE_TIMENS) ? -EOPNOTSUPP

@@ -99,11 +99,12 @@ int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use
 void box_started(struct box *box);
 
 /**
- * box_set_clocks() - before box_start(): have a time namespace ready in which the clocks are as they have to be after @then (clocks_save(); NULL: nothing is known).
+ * box_set_clocks() - before box_start(): have a time namespace ready in which the clocks are as they have to be after @then (clocks_save(); NULL: nothing is known). @stood: as
+ * of clocks_load().
  * Where none can be made they stay the machine's.
  * Return: by how many nanoseconds they step back, 0 = they do not.
  */
-uint64_t box_set_clocks(struct box *box, const json_t *then);
+uint64_t box_set_clocks(struct box *box, const json_t *then, bool stood);
 
 /** box_judge() - before box_suits() and box_start(): does what was made ahead of time hold for @spec? */
 void box_judge(struct box *box, const struct spec *spec);

@@ -189,7 +189,8 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 		return -EINVAL;
 	clocks = carry_clocks(&k->expected);
 	k->box.numbers = carry_numbers(&k->expected);
-	*ret_back_ns = box_set_clocks(&k->box, clocks);
+	*ret_back_ns =
+		box_set_clocks(&k->box, clocks, json_is_true(json_object_get(request, "stood")));
 	first_of_state(&k->expected, &k->first);
 	json_decref(clocks);
 	return 0;

@@ -38,10 +38,13 @@ static int read_own(struct offset *monotonic, struct offset *boottime)
 		       : -EPROTO;
 }
 
-static void add(struct offset *o, uint64_t ns)
+static void add(struct offset *o, int64_t ns)
 {
-	o->ns += ns % NS_PER_S;
-	o->s += (long long)(ns / NS_PER_S + o->ns / NS_PER_S);
+	const int64_t s = (int64_t)NS_PER_S, before = ns < 0 ? (s - 1 - ns) / s : 0;
+
+	ns += before * s;
+	o->ns += (uint64_t)ns % NS_PER_S;
+	o->s += ns / s - before + (long long)(o->ns / NS_PER_S);
 	o->ns %= NS_PER_S;
 }
 
@@ -62,7 +65,7 @@ static int make(void *arg)
 	return fd < 0 ? -errno : fdpass_send(r->sock, "", 1, &fd, 1);
 }
 
-int timens_new(uint64_t monotonic_ns, uint64_t boottime_ns)
+int timens_new(int64_t monotonic_ns, int64_t boottime_ns)
 {
 	struct request r;
 	cleanup_fd int ours = -1, theirs = -1;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks of programs that are brought back never step back: a restart of the machine, as far as clocks go, is a server in a time namespace far ahead, and then one outside."""
+"""The clocks of programs that are brought back never step back: a restart of the machine, as far as clocks go, is a server in a time namespace far ahead, and then one outside.
+CLOCK_MONOTONIC stands still while they do."""
 
 import contextlib
 import json
@@ -10,9 +11,10 @@ import time
 
 from lib import cay
 from lib.case import equal, require
+from lib.cay import wait_until
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, put, start  # noqa: E402
+from forking import ask, fork_live, put, rootless, start  # noqa: E402
 from suspending import resume, suspend  # noqa: E402
 
 TIMEOUT = 180
@@ -21,7 +23,7 @@ NEEDS = ("root", "cgroup2", "timens")
 AHEAD = 1_000_000  # seconds
 FAR = AHEAD - 100_000  # no test takes a day
 
-# One thread reads both clocks all the time, one sleeps until an instant of the first. A line is answered with what they have seen.
+# One thread reads both clocks all the time, one sleeps until an instant of the first, one until its last. A line is answered with what they have seen.
 WATCHER = """
 import ctypes, json, select, sys, threading, time
 CLOCKS = (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)
@@ -32,7 +34,7 @@ def by_call(clock):
     t = timespec()
     libc.syscall(228, clock, ctypes.byref(t))
     return t.s * 10**9 + t.ns
-seen, back, woke, looked = {}, 0, threading.Event(), threading.Event()
+seen, back, woke, early, looked = {}, 0, threading.Event(), threading.Event(), threading.Event()
 def look():
     global back
     for read in (time.clock_gettime_ns, by_call):
@@ -45,6 +47,9 @@ def watch():
         look()
         looked.set()
         select.select([], [], [], 0.001)  # for a time: time.sleep() waits until an instant, which a clock that steps back may never reach
+def forever():
+    libc.clock_nanosleep(CLOCKS[0], 1, ctypes.byref(timespec(2**63 - 1, 0)), None)
+    early.set()
 until = time.clock_gettime_ns(CLOCKS[0]) + 3 * 10**9
 def sleeper():
     t = timespec(until // 10**9, until % 10**9)
@@ -52,7 +57,7 @@ def sleeper():
     assert rc == 0, rc
     assert time.clock_gettime_ns(CLOCKS[0]) >= until
     woke.set()
-for thread in (watch, sleeper):
+for thread in (watch, sleeper, forever):
     threading.Thread(target=thread, daemon=True).start()
 print("ready", flush=True)
 for line in sys.stdin:
@@ -63,7 +68,7 @@ for line in sys.stdin:
         looked.wait()
     before = time.time()
     now = [time.clock_gettime_ns(c) for c in CLOCKS]
-    print(json.dumps({"back": back, "now": now, "wall": [before, time.time()], "woke": woke.is_set(),
+    print(json.dumps({"back": back, "now": now, "wall": [before, time.time()], "woke": woke.is_set(), "early": early.is_set(),
                       "btime": [int(l.split()[1]) for l in open("/proc/stat") if l.startswith("btime")][0],
                       "uptime": float(open("/proc/uptime").read().split()[0])}), flush=True)
 """
@@ -103,7 +108,9 @@ def ahead(now):
 
 
 def look(instance, box, run, line="look"):
-    return json.loads(ask(instance, box, run, line))
+    seen = json.loads(ask(instance, box, run, line))
+    equal(seen["early"], False)
+    return seen
 
 
 def never_back(instance, box, run):
@@ -199,14 +206,85 @@ def test_without_time_namespaces_they_step_back_and_the_event_says_so(tmp):
         assert event["clocks_back_ms"] > FAR * 1000, event
 
 
-@require(*NEEDS)
-def test_within_one_run_of_the_machine_they_are_its_own(instance):
+def offsets(instance, box, run):
+    """Of both clocks of a program: within which nanoseconds it is ahead of the machine's."""
+    clocks = (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)
+    before = [time.clock_gettime_ns(c) for c in clocks]
+    seen = look(instance, box, run)
+    equal(seen["back"], 0)
+    return [(theirs - time.clock_gettime_ns(c), theirs - was) for theirs, c, was in zip(seen["now"], clocks, before)]
+
+
+def time_passes(seconds):
+    """Give how many nanoseconds have passed for the machine when it is that many seconds at least."""
+    begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    wait_until(lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC) > begun + seconds * 10**9, seconds + 60, "time passes")
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun
+
+
+def stood_still(before, after, passed):
+    """The first clock for as long as @passed, the other not at all."""
+    assert after[0][0] <= before[0][1] - passed, (before, after, passed)
+    assert after[1][1] >= before[1][0], (before, after)
+
+
+def time_namespace(instance, box):
+    name = "import os; print(os.readlink('/proc/self/ns/time'))"
+    return instance.ok(box, f'/usr/bin/python3 -c "{name}"').strip()
+
+
+def monotonic_stands_still(instance):
     with instance.sandbox() as box:
         put(instance, box, "/tmp/watch.py", WATCHER)
         run = start(instance, box, "/usr/bin/python3", "/tmp/watch.py")
+        then = offsets(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "then"})
+        equal(time_namespace(instance, box), os.readlink("/proc/self/ns/time"))
+        for _ in range(2):
+            before = offsets(instance, box, run)
+            suspend(instance, box)
+            passed = time_passes(2)
+            resume(instance, box)
+            after = offsets(instance, box, run)
+            stood_still(before, after, passed)
+        # programs that are started now have the same clocks
+        later = int(instance.ok(box, "/usr/bin/python3 -c 'import time; print(time.monotonic_ns())'"))
+        assert later - time.clock_gettime_ns(time.CLOCK_MONOTONIC) <= after[0][1], (later, after)
+        equal(resumed(instance, box), [{}, {}])
+        fork = fork_live(instance, box)[0]
+        theirs = offsets(instance, fork, run)
+        assert theirs[0][0] <= after[0][1] and theirs[0][1] >= after[0][0], (after, theirs)
+        instance.remove(fork)
+        equal(look(instance, box, run, "woke")["woke"], True)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "then"})
+        stood_still(then, offsets(instance, box, run), passed)
+        equal(look(instance, box, run, "woke")["woke"], True)
+        fork = instance.post("/v1/snapshots/then/fork", {})["sandboxes"][0]["id"]
+        equal(time_namespace(instance, fork), os.readlink("/proc/self/ns/time"))
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_monotonic_stands_still_while_its_programs_do(instance):
+    monotonic_stands_still(instance)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_monotonic_stands_still_rootless(tmp):
+    with rootless(tmp) as instance:
+        monotonic_stands_still(instance)
+
+
+@require(*NEEDS)
+def test_without_time_namespaces_monotonic_goes_on(tmp):
+    with contextlib.closing(cay.Instance(tmp, env={"CAY_WITHOUT": "timens"}).start()) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/watch.py", WATCHER)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/watch.py")
+        before = offsets(instance, box, run)
         suspend(instance, box)
+        time_passes(1)
         resume(instance, box)
-        equal(look(instance, box, run)["back"], 0)
+        after = offsets(instance, box, run)
+        assert after[0][1] >= before[0][0], (before, after)
         equal(resumed(instance, box), [{}])
-        name = "import os; print(os.readlink('/proc/self/ns/time'))"
-        equal(instance.ok(box, f'/usr/bin/python3 -c "{name}"').strip(), os.readlink("/proc/self/ns/time"))
+        equal(time_namespace(instance, box), os.readlink("/proc/self/ns/time"))
