@@ -499,6 +499,15 @@ static void fail(struct exchange *x, int status, const char *why, const char *de
 		(void)!exchange_answer(x, status, "upstream");
 }
 
+/* A host whose addresses take another rule stays so: clients that see a 502 try again and again. */
+static void unreachable(struct exchange *x, const struct err *why)
+{
+	bool denied = why->code == ERR_DENIED;
+
+	exchange_because(x, "failed", "%s", why->msg);
+	(void)!exchange_answer(x, denied ? 403 : 502, denied ? "denied" : "upstream");
+}
+
 /* The answer's head cannot be shown. Return: false. */
 static bool refuse_answer(struct exchange *x)
 {
@@ -686,7 +695,7 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 	int rc = upstream_open(x, fresh, &up, &err);
 
 	if (rc < 0) {
-		fail(x, 502, err.msg, NULL);
+		unreachable(x, &err);
 		return 0;
 	}
 	x->at[EXCHANGE_CONNECTED] = clock_now_ns();

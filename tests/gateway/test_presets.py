@@ -121,7 +121,7 @@ def test_read_only_web(fresh):
         equal(status("-H 'X-HTTP-Method-Override: DELETE'", "http://one.example/written"), "403")
         equal(status("", "http://one.example:8080/written"), "000")
         for private in ("169.254.169.254", "10.0.0.1", "[fd00::1]", "[::ffff:10.0.0.1]", "metadata.google.internal", "printer.local", "intranet"):
-            equal(status("", f"http://{private}/written"), "502", private)
+            equal(status("", f"http://{private}/written"), "403", private)
     equal(sorted(line.split()[0] for line in world.text().decode().splitlines() if line.endswith("HTTP/1.1")), sorted([method for method, _ in reads] + ["HEAD"]))
     equal([line.decode() for line in asked if b"example" not in line], [])
     equal(b"written" in world.text(), False)
