@@ -51,7 +51,7 @@
 enum plan_flag {
 	PLAN_LEADER = 1,       /* setsid() */
 	PLAN_GROUP = 2,        /* leads a process group that is not its session's */
-	PLAN_ZOMBIE = 4,       /* ends at once */
+	PLAN_ZOMBIE = 4,       /* ends as it did, behind its helpers */
 	PLAN_HELPER = 8,       /* is in no image: ends when its members have joined */
 	PLAN_OLD_SESSION = 16, /* must be cloned before its parent's setsid() */
 	PLAN_NO_TERMINAL = 32, /* has left the terminal of its session */
