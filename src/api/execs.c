@@ -75,7 +75,8 @@ struct exec *exec_by_id(struct sandbox *sb, const char *id)
 struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err)
 {
 	struct exec *found = exec_by_id(sb, what), *past = NULL;
-	int n = found == NULL && what[0] != '\0' ? exec_past_find(sb, what, &past, err) : 0;
+	bool past_wanted = found == NULL && strlen(what) >= ID_BEGIN_MIN;
+	int n = past_wanted ? exec_past_find(sb, what, &past, err) : 0;
 
 	if (found != NULL)
 		return exec_ref(found);
@@ -84,7 +85,7 @@ struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err)
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
-		if (what[0] == '\0' || !str_starts(e->id, what))
+		if (!id_begins(e->id, what))
 			continue;
 		found = e;
 		n++;

@@ -105,7 +105,7 @@ static struct image *image_lookup(struct server *srv, const char *what, struct e
 	list_for_each (&srv->images, node, next) {
 		struct image *img = list_entry(node, struct image, node);
 
-		if (what[0] == '\0' || !str_starts(img->id, what))
+		if (!id_begins(img->id, what))
 			continue;
 		if (found != NULL) {
 			(void)err_raise(err, ERR_AMBIGUOUS,

@@ -147,7 +147,7 @@ struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *e
 	list_for_each (&srv->sandboxes, node, next) {
 		struct sandbox *sb = list_entry(node, struct sandbox, node);
 
-		if (what[0] == '\0' || named || !str_starts(sb->id, what))
+		if (named || !id_begins(sb->id, what))
 			continue;
 		if (found != NULL) {
 			(void)err_raise(err, ERR_AMBIGUOUS,

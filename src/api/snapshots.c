@@ -136,7 +136,7 @@ struct snapshot *snapshot_find(struct server *srv, const char *what, struct err 
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (what[0] == '\0' || named || !str_starts(s->id, what))
+		if (named || !id_begins(s->id, what))
 			continue;
 		if (found != NULL) {
 			(void)err_raise(err, ERR_AMBIGUOUS,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/id.h"
+#include "base/str.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -50,6 +51,11 @@ struct id id_new(void)
 bool id_valid(const char *s)
 {
 	return strlen(s) == ID_LEN && strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ID_LEN;
+}
+
+bool id_begins(const char *id, const char *what)
+{
+	return strlen(what) >= ID_BEGIN_MIN && str_starts(id, what);
 }
 
 bool name_valid(const char *s)

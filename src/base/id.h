@@ -19,6 +19,12 @@ struct id id_new(void);
 /** id_valid() - exactly 20 characters of [a-z0-9]? */
 bool id_valid(const char *s);
 
+/* So many characters of an id stand for it where no other begins so: fewer are a slip, or the name of something that is not there, too often. */
+#define ID_BEGIN_MIN 4
+
+/** id_begins() - does @id begin with @what, which is long enough to stand for it? */
+bool id_begins(const char *id, const char *what);
+
 /** name_valid() - a user's name for an object: [a-z0-9][a-z0-9._-]{0,62}, and not shaped like an id. */
 bool name_valid(const char *s);
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import sqlite3
 
 from lib import cay
 from lib.case import contains, equal, raises
@@ -214,18 +215,36 @@ def test_half_a_request_holds_nobody_up(instance):
     equal(instance.get("/v1/sandboxes")["sandboxes"], [])
 
 
-def test_an_ambiguous_prefix_is_refused(instance):
-    boxes = [instance.post("/v1/sandboxes", {"start": False})["id"] for _ in range(40)]
-    try:
-        first = {}
-        for box in boxes:
-            first.setdefault(box[0], []).append(box)
-        letter = next(c for c, found in first.items() if len(found) > 1)
-        refused(instance, "GET", f"/v1/sandboxes/{letter}", code="ambiguous")
-        equal(instance.get(f"/v1/sandboxes/{boxes[0][:12]}")["id"], boxes[0])
-    finally:
-        for box in boxes:
-            instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+def test_an_ambiguous_prefix_is_refused(fresh):
+    boxes = [fresh.post("/v1/sandboxes", {"start": False})["id"] for _ in range(3)]
+    fresh.stop()
+    with contextlib.closing(sqlite3.connect(os.path.join(fresh.state, "cay.db"))) as db, db:
+        for box in boxes[:2]:
+            db.execute("UPDATE sandboxes SET id = 'same' || substr(id, 5), doc = replace(doc, id, 'same' || substr(id, 5)) WHERE id = ?", [box])
+    fresh.start()
+    refused(fresh, "GET", "/v1/sandboxes/same", code="ambiguous")
+    refused(fresh, "DELETE", "/v1/sandboxes/same?force=true", code="ambiguous")
+    equal(fresh.get(f"/v1/sandboxes/same{boxes[0][4:12]}")["id"], "same" + boxes[0][4:])
+    equal(fresh.get(f"/v1/sandboxes/{boxes[2][:4]}")["id"], boxes[2])
+
+
+def test_a_few_letters_name_nothing(instance):
+    """`cay rm -f a`, where `a` is not there any more, removes nothing else."""
+    with instance.sandbox(name="kept") as box:
+        instance.cay("snapshot", box, "--files-only", "--name", "still")
+        [still] = [s["id"] for s in instance.get("/v1/snapshots")["snapshots"]]
+        run = instance.exec(box, "sleep", "1000")["id"]
+        for n in (1, 3):
+            for target in (f"/v1/sandboxes/{box[:n]}", f"/v1/snapshots/{still[:n]}", f"/v1/sandboxes/{box}/execs/{run[:n]}"):
+                refused(instance, "GET", target, code="not_found")
+            refused(instance, "DELETE", f"/v1/sandboxes/{box[:n]}?force=true", code="not_found")
+            contains(instance.cay("rm", "-f", box[:n], want=125).stderr, f"'{box[:n]}'")
+            instance.cay("rm", still[:n], want=125)
+            instance.cay("stop", box[:n], want=125)
+        for target in (f"/v1/sandboxes/{box[:4]}", f"/v1/snapshots/{still[:4]}", f"/v1/sandboxes/{box}/execs/{run[:4]}"):
+            instance.get(target)
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+        instance.call("DELETE", f"/v1/snapshots/{still}")
 
 
 def test_a_name_can_be_taken_once(instance):

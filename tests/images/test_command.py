@@ -43,12 +43,12 @@ def test_the_beginning_of_an_id_is_a_name_like_others(instance, tmp):
     """It leads to that image only while nothing has it for a name."""
     path = write(tmp, "root.tar", tar(member("etc/motd", data=b"x")))
     first = instance.post("/v1/images", {"path": path})["id"]
-    second = instance.post("/v1/images", {"path": path, "name": first[:3]})["id"]
-    equal(instance.get(f"/v1/images/{first[:4]}")["id"], first)
-    equal(instance.get(f"/v1/images/{first[:3]}")["id"], second)
-    for name in (first, first[:3]):
+    second = instance.post("/v1/images", {"path": path, "name": first[:4]})["id"]
+    equal(instance.get(f"/v1/images/{first[:5]}")["id"], first)
+    equal(instance.get(f"/v1/images/{first[:4]}")["id"], second)
+    for name in (first, first[:4]):
         equal(raises(cay.ApiError, instance.post, "/v1/images", {"path": path, "name": name}).code, "exists")
-    instance.cay("image", "rm", first[:3], first)
+    instance.cay("image", "rm", first[:4], first)
 
 
 ASKER = """import os, socket, sys

@@ -2,6 +2,14 @@
 #include "base/id.h"
 #include "t.h"
 
+TEST(id_begins_from_four_characters_on)
+{
+	check(id_begins("k3v9aaaaaaaaaaaaaaaa", "k3v9"));
+	check(!id_begins("k3v9aaaaaaaaaaaaaaaa", "k3v"));
+	check(!id_begins("k3v9aaaaaaaaaaaaaaaa", ""));
+	check(!id_begins("k3v9aaaaaaaaaaaaaaaa", "k3v8"));
+}
+
 TEST(id_valid_refuses)
 {
 	static const char *const bad[] = { "", "abc", "abcdefghij012345678",

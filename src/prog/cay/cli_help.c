@@ -155,7 +155,7 @@ void cli_help_markdown(struct buf *out)
 		"# The command line\n\n"
 		"Made from `defs/cli.def` by `cay help --markdown`; a test compares the two.\n\n"
 		"Every verb takes `--help`, and `--json`, which prints the API object unchanged (an error as one line of JSON on standard error).\n"
-		"NAME is a sandbox's name, its id, or a unique beginning of the id that is no snapshot's name; SNAPSHOT likewise.\n"
+		"NAME is a sandbox's name, its id, or a unique beginning of the id, of 4 characters or more, that is no snapshot's name; SNAPSHOT likewise.\n"
 		"`CAY_STATE`, `CAY_RUN` and `CAY_SOCKET` select the instance; the server is started when none runs, unless `CAY_START=0` is set.\n\n"
 		"Exit status: the command's own for `run`, `exec` and `attach`; otherwise 0, or by the error's code (`defs/errors.def`):\n"
 		"64 for a wrong command line, 124 for a timeout, 126 and 127 for a command that cannot be executed or is not there, 125 for the rest.\n"

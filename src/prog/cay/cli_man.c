@@ -85,7 +85,7 @@ void cli_help_man(struct buf *out)
 		"A sandbox is an isolated Linux environment over this machine's own root or an imported image. The server, \\fBcayd\\fR, is started when none runs.\n"
 		".PP\n"
 		"Every verb takes \\fB\\-\\-help\\fR, and \\fB\\-\\-json\\fR, which prints the API object.\n"
-		"NAME is a sandbox's name, its id, or a unique beginning of the id that is no snapshot's name; SNAPSHOT likewise.\n"
+		"NAME is a sandbox's name, its id, or a unique beginning of the id, of 4 characters or more, that is no snapshot's name; SNAPSHOT likewise.\n"
 		".SH COMMANDS\n",
 		CAY_VERSION);
 	for (unsigned int v = 0; v < VERB_COUNT_; v++)
