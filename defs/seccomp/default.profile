@@ -20,7 +20,7 @@ allow ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat lchown 
 allow lremovexattr lseek lsetxattr lstat mkdir mkdirat mknod mknodat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64
 allow pwritev pwritev2 read readahead readlink readlinkat readv removexattr removexattrat rename renameat renameat2 rmdir sendfile setxattr setxattrat
 allow splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes write writev
-allow inotify_add_watch inotify_init inotify_init1 inotify_rm_watch memfd_create pipe pipe2
+allow inotify_add_watch inotify_init inotify_init1 inotify_rm_watch pipe pipe2
 # no F_SETLEASE 1024, F_SETDELEG 1040, nor what is not known yet: whoever may read a file, through a read-only mount too, could keep the machine's own programs waiting
 # at its open(); as on a file system that has no leases
 allow fcntl if arg1 & 0xFFFFFFF0 == 0
@@ -28,8 +28,15 @@ allow fcntl if arg1 in 16,17,36,37,38
 allow fcntl if arg1 & 0xFFFFFFF0 == 1024 and arg1 != 1024
 otherwise EINVAL fcntl
 # memory
-allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap msync munlock munlockall munmap
+allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap msync munlock munlockall munmap
 allow pkey_free pkey_mprotect set_robust_list
+# no huge pages of those that the machine has put aside (MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB): no limit of memory counts them, and there are few; as if none was left
+allow mmap if arg3 & 0x40000 == 0
+otherwise ENOMEM mmap
+allow memfd_create if arg1 & 4 == 0
+otherwise ENOMEM memfd_create
+allow shmget if arg2 & 0x800 == 0
+otherwise ENOMEM shmget
 # processes and threads
 allow arch_prctl capget capset execve execveat exit exit_group fork getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority
 allow getresgid getresuid getrlimit getrusage getsid gettid getuid kill pidfd_open pidfd_send_signal pause restart_syscall rseq
@@ -64,7 +71,7 @@ allow timerfd_create timerfd_gettime timerfd_settime
 # waiting
 allow epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 futex futex_requeue futex_wait futex_waitv futex_wake poll ppoll pselect6 select
 # System V and POSIX inter-process communication, in a namespace of its own
-allow msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget
+allow msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt
 allow mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink
 allow getrandom
 # sockets: unix, and TCP, UDP or echo requests (ping) over IPv4 and IPv6; routing netlink for getifaddrs. MPTCP must fail the way Go expects.

@@ -21,6 +21,19 @@ print(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_UNLCK, fcntl.fcntl(fd, fcntl.
 sys.stdin.read()
 """
 
+# A size of pages that no machine has: who looks at it has let the flag pass.
+HUGE = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+def said(*call):
+    ctypes.set_errno(0)
+    return "done" if libc.syscall(*(ctypes.c_long(a) for a in call)) != -1 else errno.errorcode[ctypes.get_errno()]
+nowhere = 63 << 26
+print(said(9, 0, 1 << 21, 3, 0x22 | 0x40000 | nowhere, -1, 0), said(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 4), said(29, 0, 1 << 21, 0o1600 | 0o4000 | nowhere))
+print(said(9, 0, 1 << 21, 3, 0x22, -1, 0), said(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 3), said(29, 0, 1 << 21, 0o1600))
+"""
+
 CIPHER = """
 import errno, socket
 s = socket.socket()
@@ -64,6 +77,11 @@ def test_no_lease_keeps_writers_outside_waiting(instance, tmp):
         cay.wait_until(lambda: instance.output(box, run).endswith(b"50\n"), 30, "it has tried")
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # EWOULDBLOCK while somebody has one
         equal(instance.output(box, run).decode(), "EINVAL\nEINVAL\nTrue 50\n")
+
+
+def test_no_huge_pages_of_the_machine(instance):
+    with instance.sandbox() as box:
+        equal(python(instance, box, HUGE), "ENOMEM ENOMEM ENOMEM\ndone done done\n")
 
 
 def test_no_option_of_tcp_chooses_a_cipher(instance):
