@@ -202,6 +202,8 @@ static int check_all(struct dump *d, struct err *err)
 		if (!d->processes[i].tracee.zombie)
 			rc = dump_maps(d, &d->processes[i], err);
 	}
+	if (rc == 0)
+		rc = dump_shared_check(d, err);
 	return rc == 0 ? dump_room_check(d, err) : rc;
 }
 
@@ -344,12 +346,10 @@ static int take_moment(struct dump *d, struct dump_report *r)
 	rc = 0;
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (!d->processes[i].tracee.zombie)
-			rc = dump_moment(d, &d->processes[i], &r->err);
+			rc = dump_moment(&d->processes[i], &r->err);
 	}
-	for (size_t i = 0; rc == 0 && i < d->n; i++) {
-		if (!d->processes[i].tracee.zombie)
-			rc = dump_shared_check(d, &d->processes[i], &r->err);
-	}
+	if (rc == 0)
+		rc = dump_shared_copy(d, &r->err);
 	if (rc == 0 && d->order->for_good != 0) {
 		rc = set_robust_lists(d, false);
 		if (rc < 0)
@@ -530,6 +530,7 @@ static void forget_all(struct dump *d)
 		dump_ask_end(p);
 	}
 	shared_memories_fini(&d->shared);
+	buf_free(&d->pieces);
 	image_writer_fini(&d->image);
 	buf_free(&d->places);
 	buf_free(&d->numbers);
@@ -835,6 +836,7 @@ int dump_main(void)
 	static struct dump d = { .order = &order,
 		.places = BUF_INIT(64U << 20),
 		.numbers = BUF_INIT(DUMP_NUMBERS_MAX),
+		.pieces = BUF_INIT(1U << 30),
 		.owned = BUF_INIT(64U << 20),
 		.seized = BUF_INIT(SEIZED_MAX),
 		.foreseen = BUF_INIT(64U << 20) };

@@ -169,6 +169,13 @@ struct dump_name {
 	struct image_file file; /* of a regular one: what is there */
 };
 
+/** struct dump_piece - where process @process maps @length bytes of some shared memory, from @offset of it on. dump_shared.c */
+struct dump_piece {
+	uint64_t device, inode; /* of the object, as of /proc/PID/maps */
+	uint64_t offset, length, address;
+	uint32_t process; /* its row */
+};
+
 #define DUMP_SHAREABLE 3 /* memory, descriptors, directories */
 
 /** struct dump_sharers - rows of processes, in the order of what each has of one kind. dump_shares.c */
@@ -211,6 +218,7 @@ struct dump {
 		    1]; /* of the keeper's terminals, in the order of their slots; behind them what was learned */
 	size_t n_masters;
 	struct shared_memories shared;
+	struct buf pieces;        /* of it: struct dump_piece, by object and offset */
 	uint64_t gather_until_ns; /* dump_gather(), 0 before the first */
 	uint64_t memory_devices
 		[5]; /* where all is memory, first the one of what is in no mount: dump_holes_begin() */
@@ -357,8 +365,14 @@ uint32_t dump_gone_open(const struct dump *d, const struct proc_map *m);
 /** dump_gone_fini() - forget all. */
 void dump_gone_fini(struct dump *d);
 
-/** dump_shared_check() - refuse shared memory of @p that nobody maps whole. After dump_moment() of all. */
-int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_shared_open() - description of the memory without a name that @m maps, if somebody has it open; IMAGE_NONE. When the files of all are known. */
+uint32_t dump_shared_open(const struct dump *d, const struct proc_map *m);
+
+/** dump_shared_check() - refuse shared memory of which somebody maps a part, and nobody what lies before that. Once, when the mappings of all are known. */
+int dump_shared_check(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_shared_copy() - copy all shared memory that no descriptor refers to. After dump_shared_check(), while all stands still. */
+int dump_shared_copy(struct dump *d, struct err *err) attr_must_use;
 
 /** dump_source() - where memory, dispositions and ids of @p are read: its twin, or itself while it is stopped. */
 static inline struct tracee *dump_source(struct dump_process *p)
@@ -446,8 +460,8 @@ int32_t dump_last_number(const struct dump *d);
 /** dump_by_host_pid() - the process, or NULL. */
 struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 
-/** dump_moment() - list the pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
-int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_moment() - list the pages of @p, copy what its twin does not have. While @p is stopped, after its twin was made. */
+int dump_moment(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_is_shared_memory() - does @m map shared memory that is in no file system under a name? */
 bool dump_is_shared_memory(const struct proc_map *m);

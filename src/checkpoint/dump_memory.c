@@ -36,36 +36,9 @@ static bool named(const struct proc_map *m, const char *name)
 	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
 }
 
-static bool is_anonymous(const struct proc_map *m)
-{
-	return named(m, "/dev/zero" DUMP_GONE) && !m->literal;
-}
-
-bool dump_is_shared_memory(const struct proc_map *m)
-{
-	return m->shared && (is_anonymous(m) || dump_is_gone_file(m));
-}
-
 static uint64_t device_of(const struct proc_map *m)
 {
 	return makedev(m->major, m->minor);
-}
-
-static const struct dump_known *known_memory(const struct dump *d, const struct proc_map *m)
-{
-	for (size_t i = 0; i < d->n_known; i++) {
-		if (d->known[i].device == device_of(m) && d->known[i].inode == m->inode)
-			return &d->known[i];
-	}
-	return NULL;
-}
-
-/* Its description, if somebody has it open; IMAGE_NONE. */
-static uint32_t opened(const struct dump *d, const struct proc_map *m)
-{
-	const struct dump_known *known = known_memory(d, m);
-
-	return known != NULL ? known->index : dump_gone_open(d, m);
 }
 
 /* The code and data that the kernel maps into every process. */
@@ -302,44 +275,6 @@ static int keep_what_twin_lacks(struct dump_process *p)
 	return rc;
 }
 
-static int add_shared_memory(struct dump *d, const struct dump_process *p)
-{
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < p->maps.n; i++) {
-		const struct proc_map *m = &p->maps.list[i];
-
-		/* what a descriptor refers to was read through it, and may be smaller than its mapping */
-		if (dump_is_shared_memory(m) && opened(d, m) == IMAGE_NONE)
-			rc = shared_memories_add(&d->shared, device_of(m), m->inode, p->tracee.host,
-				m->start, m->offset, m->end - m->start);
-	}
-	return rc;
-}
-
-void dump_shared_see(struct dump *d, pid_t host, const struct mappings *maps)
-{
-	for (size_t i = 0; i < maps->n; i++) {
-		const struct proc_map *m = &maps->list[i];
-
-		if (dump_is_shared_memory(m))
-			(void)!shared_memories_see(&d->shared, device_of(m), m->inode, host,
-				m->start, m->offset, m->end - m->start);
-	}
-}
-
-/* Only what no descriptor refers to, by its name; else what is copied ahead would be read once more. */
-void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps)
-{
-	for (size_t i = 0; i < maps->n; i++) {
-		const struct proc_map *m = &maps->list[i];
-
-		if (m->shared && is_anonymous(m))
-			shared_memories_guess(&d->shared, device_of(m), m->inode, host, m->start,
-				m->offset, m->end - m->start);
-	}
-}
-
 void dump_content(struct dump *d, const struct shared_memory *memory, struct image_description *out)
 {
 	cleanup_buf struct buf runs = BUF_INIT(1ULL << 32);
@@ -364,7 +299,7 @@ void dump_content(struct dump *d, const struct shared_memory *memory, struct ima
 	out->data = image_add_bytes(&d->image, runs.p, runs.n);
 }
 
-int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
+int dump_moment(struct dump_process *p, struct err *err)
 {
 	bool later = false; /* the twin will tell which pages there are */
 	int rc;
@@ -377,8 +312,6 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 	/* fork() leaves out locks, and mappings that say so with what else they say */
 	if (rc == 0 && p->twin.host != 0 && (!later || proc_number(p->status, "VmLck", 10, 0) > 0))
 		rc = dump_flags_read(p, &p->tracee);
-	if (rc == 0)
-		rc = add_shared_memory(d, p);
 	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
 				p->tracee.inner, p->name)
 		      : 0;
@@ -396,7 +329,7 @@ static const struct image_description *description_at(const struct dump *d, uint
 static int check_shared_memory(
 	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
 {
-	uint32_t open = opened(d, m);
+	uint32_t open = dump_shared_open(d, m);
 
 	shared_memories_confirm(&d->shared, device_of(m), m->inode, p->tracee.host, m->start,
 		m->offset, m->end - m->start);
@@ -516,26 +449,6 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 		return rc;
 	rc = each_region(d, p, check_region, err);
 	return rc == 0 ? dump_gone_program(d, p, err) : rc;
-}
-
-/* Somebody must have brought every byte. */
-static int check_shared(
-	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
-{
-	const struct shared_memory *memory;
-
-	if (!dump_is_shared_memory(m) || opened(d, m) != IMAGE_NONE)
-		return 0;
-	memory = shared_memories_find(&d->shared, device_of(m), m->inode);
-	return memory != NULL && memory->have == memory->size
-		       ? 0
-		       : dump_refuse(p, err, "it maps a part of shared memory at %llx",
-				 (unsigned long long)m->start);
-}
-
-int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err)
-{
-	return each_region(d, p, check_shared, err);
 }
 
 /* --- what is carried over: nothing is refused any more, the processes may run already --- */
@@ -727,7 +640,7 @@ static void add_shared(
 {
 	const struct shared_memory *memory =
 		shared_memories_find(&d->shared, device_of(m), m->inode);
-	uint32_t other = opened(d, m);
+	uint32_t other = dump_shared_open(d, m);
 	struct image_description out = {
 		.kind = DESCRIPTION_MEMORY, .flags = O_RDWR, .peer = IMAGE_NONE
 	};

@@ -149,6 +149,8 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 		if (is_living(&d->processes[i]))
 			examine_one(d, &d->processes[i], &late);
 	}
+	if (dump_shared_check(d, &err) < 0)
+		(void)dump_note(d, &err);
 	if (dump_room_check(d, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_files_end(d, &err) < 0)

@@ -74,7 +74,7 @@ REFUSED = {
     "hollow": "it maps '/var/tmp/hollow (deleted)', and files that were removed are more than 1024 MiB large",
     "window": f"it has memory at {WITHIN:x}, where the restorer must be",
     "across": f"it has memory at {WINDOW[0]:x} (mapped from {BELOW:x} to {BELOW + ACROSS:x}), where the restorer must be",
-    "half": "it maps a part of shared memory at",
+    "half": "it maps a part of shared memory at ",
 }
 # Of a capture that is refused nothing of this happens: what runs again, what is copied.
 AFTER = ("live.dump.copied", "live.capture.looked", "live.capture.released")
@@ -97,6 +97,7 @@ def test_before_anything_is_changed(tmp):
         wait_output(instance, box, run, b"ready\n")
         for name, reason in REFUSED.items():
             pid = int(ask(instance, box, run, f"do({name})"))
+            contains(instance.cay("doctor", box, check=False).stdout, f"process {pid} (python3): {reason}")
             before = len(points(log))
             for verb, body in (("fork", {"live": True}), ("suspend", None)):
                 error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)

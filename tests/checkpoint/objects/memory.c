@@ -51,8 +51,23 @@ static bool closed(volatile unsigned char *p, bool write_it)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 77;
 }
 
+/* Shared, two pages of which the second comes first; of this process alone. */
+static unsigned char *map_turned(void)
+{
+	unsigned char *at = map(2 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1),
+		      *to = map(2 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+
+	at[0] = 'a';
+	at[4096] = 'b';
+	MUST(mremap(at + 4096, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+	MUST(mremap(at, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, to + 4096) == to + 4096);
+	MUST(madvise(to, 2 * 4096, MADV_DONTFORK) == 0);
+	return to;
+}
+
 int main(void)
 {
+	unsigned char *turned = map_turned();
 	unsigned char *sparse =
 		map(64 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	unsigned char *none = map(MB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -136,5 +151,6 @@ int main(void)
 	MUST(shared[0] == 1 && sparse[1] == 0);
 	__atomic_store_n(&shared[1], 1, __ATOMIC_SEQ_CST);
 	MUST(waitpid(child, &status, 0) == child && status == 0 && shared[2] == 201);
+	MUST(turned[0] == 'b' && turned[4096] == 'a');
 	return object_done();
 }
