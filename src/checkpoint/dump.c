@@ -245,7 +245,7 @@ static int look_at_all(struct dump *d, struct err *err)
 		if (rc == 0)
 			rc = dump_signals(p, err);
 		if (rc == 0)
-			rc = dump_timers(d, p, err);
+			rc = dump_timers(d, p, &p->tracee, err);
 		if (rc == 0)
 			rc = dump_files(d, p, err);
 	}

@@ -435,8 +435,9 @@ int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_m
 /** dump_signals() - interval timers, and what was queued for the process. */
 int dump_signals(struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_timers() - POSIX timers, in the order of their numbers. */
-int dump_timers(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_timers() - POSIX timers, in the order of their numbers. @stopped: @p, with its threads. Of an examination when they go off is not asked. */
+int dump_timers(struct dump *d, struct dump_process *p, const struct tracee *stopped,
+	struct err *err) attr_must_use;
 
 /** dump_has_action() - has @p a disposition for @signal that has to be asked for? */
 bool dump_has_action(const struct dump_process *p, unsigned int signal);

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
@@ -15,9 +16,6 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
-
-/* a restored process reaches a number by making and deleting all that come before it */
-#define TIMER_ID_MAX (1 << 20)
 
 /* The processor time of a thread: of @tid (0: of whoever says it), and how /proc tells of a timer on CLOCK_THREAD_CPUTIME_ID. */
 #define THREAD_CLOCK(tid) ((int32_t)(~(uint32_t)(tid) << 3 | 6))
@@ -97,9 +95,10 @@ static int read_values(struct dump_process *p, struct image_timer *out)
  * Nobody tells whose time a timer counts that was made on "the own thread's". Among several threads the one that it tells is taken for it, by the clock that names it: so
  * profilers make theirs.
  */
-static int choose_clock(struct dump_process *p, struct image_timer *t, struct err *err)
+static int choose_clock(const struct dump_process *p, const struct tracee *stopped,
+	struct image_timer *t, struct err *err)
 {
-	if (t->clock != THREAD_CLOCK(0) || p->tracee.n_threads == 1)
+	if (t->clock != THREAD_CLOCK(0) || stopped->n_threads == 1)
 		return 0;
 	if ((t->notify & SIGEV_THREAD_ID) == 0)
 		return dump_refuse(p, err,
@@ -115,18 +114,27 @@ static int cannot_read(const struct dump_process *p, int rc, struct err *err)
 		err, rc, "read the POSIX timers of process %d (%s)", p->tracee.inner, p->name);
 }
 
-static int add_timer(struct dump *d, struct dump_process *p, const char *text, struct err *err)
+/* Where the kernel cannot be told a number, it is reached by making and deleting all before it. */
+static bool is_out_of_reach(int32_t id)
+{
+	return id > IMAGE_TIMERS_COUNTED && !feature_has(FEATURE_TIMER_IDS);
+}
+
+static int add_timer(struct dump *d, struct dump_process *p, const struct tracee *t,
+	const char *text, struct err *err)
 {
 	struct image_timer out = { 0 };
-	int rc = parse(text, &p->tracee, &out);
+	int rc = parse(text, t, &out);
 
-	if (rc == 0 && out.id > TIMER_ID_MAX)
-		return dump_refuse(p, err, "its POSIX timer %d has too high a number", out.id);
+	if (rc == 0 && is_out_of_reach(out.id))
+		return dump_refuse(p, err,
+			"its POSIX timer %d has too high a number (above %d, before Linux 6.15)",
+			out.id, IMAGE_TIMERS_COUNTED);
 	if (rc == 0 && (out.notify & SIGEV_THREAD_ID) != 0 && out.tid == 0)
 		return dump_refuse(p, err, "its POSIX timer %d is for a thread that ended", out.id);
 	if (rc < 0)
 		return cannot_read(p, rc, err);
-	rc = choose_clock(p, &out, err);
+	rc = choose_clock(p, t, &out, err);
 	if (rc < 0)
 		return rc;
 	(void)IMAGE_ADD(&d->image, TABLE_TIMERS, &out);
@@ -141,7 +149,8 @@ static int by_id(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-int dump_timers(struct dump *d, struct dump_process *p, struct err *err)
+int dump_timers(
+	struct dump *d, struct dump_process *p, const struct tracee *stopped, struct err *err)
 {
 	cleanup_buf struct buf text = BUF_INIT(16 << 20);
 	int rc = file_read_at(p->tracee.proc, "timers", &text);
@@ -158,9 +167,9 @@ int dump_timers(struct dump *d, struct dump_process *p, struct err *err)
 		next = strstr(at + 1, "\nID:");
 		if (next != NULL)
 			*next++ = '\0';
-		rc = add_timer(d, p, at, err);
+		rc = add_timer(d, p, stopped, at, err);
 	}
-	if (rc < 0 || p->out.n_timers == 0)
+	if (rc < 0 || p->out.n_timers == 0 || d->examination != NULL)
 		return rc;
 	first = image_row(&d->image, TABLE_TIMERS, p->out.first_timer, sizeof(struct image_timer));
 	rc = read_values(p, first);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * checkpoint/examine.c - the refusal table of a capture over processes that run: what `cay doctor SANDBOX` tells. Whatever has ended or changed while it was looked at is left out;
- * what only a stopped process can be asked (registers, timers) is not looked at. A capture looks again.
+ * what only a stopped process can be asked (registers, when timers go off) is not looked at. A capture looks again.
  *
- * What a process has open is looked at through copies, as there, and as long as there is one what the process closes is not closed (dump_copies.c). So each stands still while its
+ * Its POSIX timers are listed, and what a process has open is looked at through copies, as there, and as long as there is one what the process closes is not closed (dump_copies.c). So each stands still while they and its
  * descriptors are looked at, one process after the other. Nothing of it is changed: should we end meanwhile, it goes on.
  */
 #include "checkpoint/dump.h"
@@ -51,8 +51,11 @@ static int examine_files(
 
 	*late += rc == -ETIMEDOUT && *late < LATE_MAX;
 	/* while its directory is there the number is not another's */
-	if (rc == 0 && faccessat(p->tracee.proc, "fd", F_OK, 0) == 0)
+	if (rc == 0 && faccessat(p->tracee.proc, "fd", F_OK, 0) == 0) {
+		if (dump_timers(d, p, &stopped, err) < 0)
+			(void)dump_note(d, err);
 		rc = dump_files(d, p, err);
+	}
 	tracee_release(&stopped);
 	return rc < 0 && err->code == ERR_NONE
 		       ? err_raise_sys(err, rc, "stop process %d", p->tracee.inner)

@@ -534,6 +534,9 @@ struct image_siginfo {
 	uint8_t bytes[128];
 };
 
+/* the highest number of one that a restored process reaches by making and deleting all that come before it */
+#define IMAGE_TIMERS_COUNTED (1 << 20)
+
 struct image_timer {
 	int32_t id, clock, signal, notify;
 	int32_t tid;

@@ -342,6 +342,12 @@ static bool probe_file_ids(void)
 	return name_to_handle_at(AT_FDCWD, "/", &none, &mount, HANDLE_FID) == 0 || errno != EINVAL;
 }
 
+/* PR_TIMER_CREATE_RESTORE_IDS, PR_TIMER_CREATE_RESTORE_IDS_GET */
+static bool probe_timer_ids(void)
+{
+	return prctl(77, 2, 0, 0, 0) >= 0;
+}
+
 /* struct pm_scan_arg of linux/fs.h, 6.7 */
 struct pagemap_scan {
 	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;

@@ -314,6 +314,32 @@ def test_object_gone(instance):
     both_go_on(instance, "gone")
 
 
+@require("root", "cgroup2", "timer_ids")
+def test_object_high_timers(instance):
+    both_go_on(instance, "high_timers")
+
+
+@require("root", "userns", "newuidmap", "timer_ids")
+def test_high_timers_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "high_timers", "/tmp")
+
+
+@require("root", "cgroup2")
+def test_timers_that_are_out_of_reach(tmp):
+    """Before Linux 6.15 a number is reached by counting. Refused by name, and told in advance."""
+    with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "timer_ids"}).start()) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "high_timers")
+        says = "has too high a number (above 1048576, before Linux 6.15)"
+        for verb in ("fork", "suspend"):
+            error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}")
+            contains(error.message, "(object_high_tim): its POSIX timer 11000")
+            contains(error.message, says)
+            equal(error.code, "unsupported")
+        contains(instance.cay("doctor", box, check=False).stdout, says)
+        check(instance, box, run)
+
+
 @require("root", "cgroup2")
 def test_object_jail(instance):
     both_go_on(instance, "jail")

@@ -375,7 +375,7 @@ QUEUE = ("opened(libc.syscall(240, b'queue', 0o102, 0o600, 0))", "descriptor {} 
 
 
 def each_is_refused(instance, cases, **options):
-    """It was lost in forks without a word, or the fork failed. `cay doctor` tells of it in advance, but for threads, timers and groups."""
+    """It was lost in forks without a word, or the fork failed. `cay doctor` tells of it in advance, but for threads and groups."""
     with instance.sandbox(**options) as box:
         instance.ok(box, f"cat > /tmp/sharing.py <<'END'\n{SHARING}\nEND")
         # (a group that it can join again)
@@ -387,7 +387,7 @@ def each_is_refused(instance, cases, **options):
                 error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}")
                 contains(error.message, says.format(number))
                 equal(error.code, "unsupported")
-            if not says.startswith(("its thread", "its POSIX timer")) and "group" not in says:
+            if not says.startswith("its thread") and "group" not in says:
                 contains(instance.cay("doctor", box, check=False).stdout, says.format(number))
             equal(ask(instance, box, run, finish), "None\n")
         fork = fork_live(instance, box)[0]

@@ -109,6 +109,7 @@ BARE_NORETURN void become(uint32_t index)
 	memory_describe(p);
 	files_become(p);
 	signals_become(p);
+	timers_prepare(p);
 	set_limits(p);
 	creds_become(p);
 	bare_fault("live.process.made");

@@ -422,6 +422,9 @@ void signals_queue_again(const struct image_process *p, int sig);
 /** signals_queue() - the signals that wait for one thread. In it. */
 void signals_queue(const struct image_thread *t);
 
+/** timers_prepare() - have the kernel take the numbers of timers from us, where they are high. Before the sandbox's filter, which lets nobody begin that. */
+void timers_prepare(const struct image_process *p);
+
 /** timers_become() - the POSIX timers of @p, with their numbers. After its threads were made. */
 void timers_become(const struct image_process *p);
 
