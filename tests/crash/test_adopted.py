@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 
 from lib import cay, leaks
-from lib.case import equal, require
+from lib.case import equal, require, timeout
 from lib.numbered import process_with_number
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -195,3 +196,30 @@ def test_a_sandbox_ends_while_no_server_is_there(tmp):
         seen = loses_its_first_process(instance, "seen", False)
         equal(seen[2:], ([("exited", 3, None), ("signaled", None, 9)], [b"result\n", b"longer\n"]))
         equal(loses_its_first_process(instance, "unseen", True), seen)
+
+
+BARE_PID_1 = """
+import subprocess, sys
+sys.exit(subprocess.Popen(["sh", "-ec", sys.argv[1]]).wait())
+"""
+STOPPED = """
+cay create --name source; cay exec -d source -- sleep 99991
+cay fork source --name fork
+cay shutdown; cay ps
+init=$(cay info fork --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["init_pid"])')
+cay stop fork
+grep State: /proc/$init/status || echo gone
+cay shutdown --stop; grep -c 'did not end' "$CAY_RUN"/cayd.log || true
+"""
+
+
+@require("root")
+@timeout(120)
+def test_an_adopted_fork_ends_without_the_help_of_pid_1(fresh):
+    """In containers PID 1 often waits for its own child alone. What a fork's helper leaves must be reaped all the same, or the sandbox's PID 1 cannot end."""
+    fresh.stop()
+    environment = {**fresh.environment(), "PATH": cay.BUILD + ":" + os.environ["PATH"]}
+    done = subprocess.run(["unshare", "--pid", "--fork", "--mount", "--mount-proc", "--propagation", "private", sys.executable, "-c", BARE_PID_1, STOPPED],
+                          env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    equal(done.returncode, 0, done.stderr)
+    equal(done.stdout.split()[-2:], ["gone", "0"], done.stdout + done.stderr)

@@ -3,7 +3,8 @@
  * cay-spawn - starts keepers for cayd, each in its own control group, and clears up behind them.
  *
  * In root mode this is the one process with root's power that talks to cayd. It takes requests of fixed size with an id of [a-z0-9]{20} and a
- * descriptor, looks at nothing else, allocates nothing, and ends when cayd's end of the socket closes; keepers stay.
+ * descriptor, looks at nothing else, allocates nothing, and ends when cayd's end of the socket closes; keepers stay. Where one of them has a live fork it only
+ * stays behind as that one's reaper (reap_on()).
  *
  *	cay-spawn MODE [FIRST-SUBUID FIRST-SUBGID]	socket on descriptor 3
  *
@@ -41,6 +42,7 @@
 
 struct child {
 	pid_t pid;
+	bool template;
 	char id[SPAWN_ID_SIZE];
 	uint64_t group; /* groups_number() of the one made for it; 0 = none */
 };
@@ -251,6 +253,7 @@ static void handle_start(const struct spawn_request *r, int fd)
 		log_error("spawn",
 			"a cay-spawn of an earlier server stands still in the midst of its work: going on beside it");
 	memcpy(c.id, r->id, SPAWN_ID_SIZE);
+	c.template = r->kind == SPAWN_TEMPLATE;
 	c.pid = n_children == CHILDREN_MAX ? -EAGAIN : fd < 0 ? -EBADF : spawn(r, fd, &c.group);
 	if (c.pid > 0) {
 		children[n_children++] = c;
@@ -286,6 +289,47 @@ static bool request_valid(const struct spawn_request *r, ssize_t n)
 	       memchr(r->id, '\0', sizeof(r->id)) != NULL && id_valid(r->id);
 }
 
+/* Is @pid the parent of a fork's processes, or a template, which may have made such parents? Those came to us when their template ended. */
+static bool is_helper(pid_t pid)
+{
+	for (size_t i = 0; i < n_children; i++) {
+		if (children[i].pid == pid)
+			return children[i].template;
+	}
+	return true;
+}
+
+static bool has_helpers(void)
+{
+	cleanup_buf struct buf list = BUF_INIT(CHILDREN_MAX * 16);
+	char *save = NULL;
+
+	if (file_read_at(AT_FDCWD, "/proc/thread-self/children", &list) < 0 || list.n == 0)
+		return false;
+	for (const char *pid = strtok_r(list.p, " ", &save); pid != NULL;
+		pid = strtok_r(NULL, " ", &save)) {
+		uint64_t number;
+
+		if (str_to_u64(pid, 1, INT32_MAX, &number) == 0 && is_helper((pid_t)number))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The first processes of a live fork are children of a helper outside its pid namespace. When the sandbox is killed somebody has to reap them before its PID 1
+ * can end: the machine's PID 1 would have to if we were not there, and that one may look every few seconds only, or, in a container, never.
+ */
+static void reap_on(void)
+{
+	pid_t pid = 0;
+
+	(void)raw_close_range(0, ~0U, 0);
+	(void)prctl(PR_SET_NAME, "cay-reaper");
+	while ((pid >= 0 || errno == EINTR) && has_helpers())
+		pid = waitpid(-1, NULL, 0);
+}
+
 /*
  * cayd is gone: nobody will start anything again. Jobs and keepers without a sandbox end by themselves, now: clear up behind them, and leave when nothing has
  * ended for a while. Keepers with a sandbox stay.
@@ -311,6 +355,7 @@ static attr_noreturn void finish(void)
 	}
 	groups_sweep(&groups);
 	groups_fini(&groups);
+	reap_on();
 	_exit(0);
 }
 
