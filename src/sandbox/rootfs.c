@@ -55,6 +55,29 @@ static int make_devices(const struct rootfs *r)
 	return rc;
 }
 
+/* Is a pool of another instance mounted at @m? */
+static bool is_foreign_pool(const char *state, const struct mountinfo *m)
+{
+	char top[PATH_MAX], file[PATH_MAX + sizeof("/pool.btrfs")];
+
+	if (!str_eq(m->type, "btrfs") || !str_ends(m->point, "/pool") ||
+		str_copy(top, sizeof(top), m->point) < 0)
+		return false;
+	top[strlen(top) - strlen("/pool")] = '\0';
+	(void)snprintf(file, sizeof(file), "%s/pool.btrfs", top);
+	return !str_eq(top, state) && access(file, F_OK) == 0;
+}
+
+/* A copy in our mount namespace would hold it for as long as the sandbox runs: its instance could not mount it anew behind a full disk. */
+static int leave_foreign_pool(void *ctx, const struct mountinfo *m)
+{
+	const struct rootfs *r = ctx;
+
+	if (is_foreign_pool(r->state, m))
+		(void)umount2(m->point, MNT_DETACH | UMOUNT_NOFOLLOW);
+	return 0;
+}
+
 int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *err)
 {
 	static const char *const options[] = { "mode=711", "size=64k", "nr_inodes=1024", NULL };
@@ -66,6 +89,10 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 	rc = mount_propagation(ablated("mount_private") ? MS_SLAVE : MS_PRIVATE);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "stop mount propagation");
+	if (!rootless && !ablated("mount_private"))
+		rc = mountinfo_each("/proc/self/mountinfo", leave_foreign_pool, r);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "leave the pools of other instances");
 	r->stage = mount_fs_new(
 		"tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	rc = r->stage < 0 ? r->stage : mount_attach_at(r->stage, AT_FDCWD, ROOTFS_STAGE);

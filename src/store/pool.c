@@ -168,16 +168,16 @@ static int unmount(struct store *store, struct err *err)
  */
 static int mount_anew(struct store *store, struct err *err)
 {
-	int rc = unmount(store, err);
+	int rc = is_mounted(store) ? unmount(store, err) : 0;
 
 	if (rc == 0)
 		rc = mount_file(store, err);
-	/* EINVAL: the mount that sandboxes hold stays what it is */
+	/* EINVAL: the mount that sandboxes hold stays what it is, also where it is no longer on its place */
 	if (rc != -EINVAL && !store_is_broken(store))
 		return rc;
 	return err_hint(err,
 		err_raise(err, ERR_BUSY,
-			"the pool '%s/pool' is read-only after an error and sandboxes still use it",
+			"the pool '%s/pool' is read-only after an error and sandboxes still use it, or its file is damaged (the kernel's log says so then)",
 			store->path),
 		"stop every sandbox (cay stop), make room on the disk of '%s', then run 'cay storage init'",
 		store->path);
@@ -193,7 +193,7 @@ static int mount_pool(struct store *store, struct err *err)
 		return err_raise_sys(err, rc, "make '%s/pool'", store->path);
 	if (!store->rootless && faccessat(store->state, POOL_FILE, F_OK, 0) == 0 &&
 		!is_mounted(store))
-		return mount_file(store, err);
+		return mount_anew(store, err);
 	return store_is_broken(store) ? mount_anew(store, err) : 0;
 }
 

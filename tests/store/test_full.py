@@ -323,3 +323,25 @@ def test_no_bytes_left_under_the_pool_file(tmp):
         os.unlink(os.path.join(top, "filler"))
         instance.cay("storage", "init")
         check_all_is_there(instance)
+
+
+@require("root", "btrfs", "loop")
+def test_the_pool_file_is_mounted_anew_while_another_instance_runs(tmp):
+    """Its sandboxes hold nothing of this one's. Where our own hold it that is said each time."""
+    with small_disk(tmp, 60000) as (instance, top):
+        begin(instance)
+        with contextlib.closing(cay.Instance(tmp)) as other:
+            other.start()
+            other.post("/v1/sandboxes", {"name": "beside"})
+            instance.post("/v1/sandboxes", {"name": "holder"})
+            fill_bytes(top)
+            instance.exec("old", "dd", "if=/dev/urandom", "of=/var/tmp/big", "bs=1M", "count=200")
+            cay.wait_until(lambda: subprocess.run(["sync", "-f", os.path.join(instance.state, "pool")], check=False).returncode != 0, 60, "the pool is read-only")
+            os.unlink(os.path.join(top, "filler"))
+            instance.post("/v1/sandboxes/old/stop")
+            for _ in range(2):
+                contains(instance.cay("storage", "init", want=125).stderr, "is read-only after an error and sandboxes still use it")
+            instance.post("/v1/sandboxes/holder/stop")
+            instance.cay("storage", "init")
+            check_all_is_there(instance)
+            equal(other.ok("beside", "echo here"), "here\n")
