@@ -325,22 +325,37 @@ int capture_look(struct capture *c, struct dump_report *ret, int *ret_numbers, s
 	return rc;
 }
 
-int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,
-	size_t n_masters, struct dump_examination *out, struct err *err)
+/* A dumper that does no more than @order, and answers with @size bytes at @out. */
+static int ask_dumper(const struct capture_place *place, const struct dump_order *order,
+	const int *masters, size_t n_masters, void *out, size_t size, struct err *err)
 {
 	struct capture c;
 	int rc = capture_begin(&c, place, err);
 
 	if (rc < 0)
 		return rc;
-	order->kind = DUMP_EXAMINE;
 	rc = fdpass_send(c.dumper, order, sizeof(*order), masters, n_masters);
-	if (rc == 0 && receive(&c, out, sizeof(*out), SILENCE_NS) != sizeof(*out))
+	if (rc == 0 && receive(&c, out, size, SILENCE_NS) != (ssize_t)size)
 		rc = -EPIPE;
 	if (rc < 0)
-		rc = err_raise_sys(err, rc, "examine the processes");
-	c.released = true; /* nothing was stopped */
+		rc = err_raise_sys(err, rc, "look at the processes");
+	c.released = true; /* nothing stays stopped */
 	return capture_end(&c) < 0 ? -EIO : rc;
+}
+
+int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,
+	size_t n_masters, struct dump_examination *out, struct err *err)
+{
+	order->kind = DUMP_EXAMINE;
+	return ask_dumper(place, order, masters, n_masters, out, sizeof(*out), err);
+}
+
+int capture_settle(const struct capture_place *place, struct dump_order *order, struct err *err)
+{
+	struct dump_report report;
+
+	order->kind = DUMP_SETTLE;
+	return ask_dumper(place, order, NULL, 0, &report, sizeof(report), err);
 }
 
 bool capture_died(const struct capture *c)

@@ -89,6 +89,13 @@ int capture_end(struct capture *c) attr_must_use;
 int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,
 	size_t n_masters, struct dump_examination *out, struct err *err) attr_must_use;
 
+/**
+ * capture_settle() - have the calls of @order's processes that the freezer has interrupted made again when they go on, as behind a capture. Who cannot be stopped is told EINTR.
+ * Blocks some ms. Return: 0 or an error. Context: their cgroup is frozen, and stays so.
+ */
+int capture_settle(
+	const struct capture_place *place, struct dump_order *order, struct err *err) attr_must_use;
+
 /** template_path() - path of the socket of template @id below runtime directory @run. */
 void template_path(const char *run, const char *id, char *path, size_t size);
 

@@ -567,7 +567,7 @@ static int receive_order(struct dump *d, struct dump_order *order)
 
 	return n == (ssize_t)sizeof(*order) &&
 			       (order->kind == DUMP_PREPARE || order->kind == DUMP_ORDER ||
-				       order->kind == DUMP_EXAMINE) &&
+				       order->kind == DUMP_EXAMINE || order->kind == DUMP_SETTLE) &&
 			       order->n_pids <= TEMPLATE_PIDS_MAX &&
 			       order->n_slots <= TEMPLATE_SLOTS_MAX &&
 			       order->n_leaves <= TEMPLATE_LEAVES_MAX
@@ -827,6 +827,24 @@ static int take_learned(struct dump *d)
 	return dump_filters_load(d, d->masters[--d->n_masters]);
 }
 
+/* Of parents in vfork(): how many there are is the sandbox's to decide. */
+#define SETTLE_LATE_MAX 4
+
+/* Whoever is stopped and let go makes its call again: tracee.c. */
+static void settle(const struct dump_order *order)
+{
+	unsigned int late = 0;
+
+	for (uint32_t i = 0; late < SETTLE_LATE_MAX && i < order->n_pids; i++) {
+		struct tracee t;
+
+		tracee_hurry(true);
+		late += tracee_stop(&t, order->pids[i]) == -ETIMEDOUT;
+		tracee_release(&t);
+	}
+	tracee_hurry(false);
+}
+
 int dump_main(void)
 {
 	static struct dump_examination examination;
@@ -848,6 +866,10 @@ int dump_main(void)
 	image_writer_init(&d.image);
 	if (receive_order(&d, &order) < 0)
 		return 1;
+	if (order.kind == DUMP_SETTLE) {
+		settle(&order);
+		return report(&r) < 0;
+	}
 	if (order.kind != DUMP_EXAMINE)
 		alive_begin(DUMP_KEEPER_FD);
 	if (order.kind == DUMP_PREPARE) {

@@ -6,6 +6,7 @@
  * Before RELEASED a packet of alive.h may come at any time; a dumper of which none comes is given up by SIGTERM, and answers with a report.
  * A report with an error in it in place of any answer: everything was let go, and only END follows.
  *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Each process is stopped for a moment, alone.
+ *   keeper: ORDER of kind DUMP_SETTLE -> a report. As above; they are frozen, and nothing else is done.
  */
 #ifndef CAY_CHECKPOINT_DUMP_WIRE_H
 #define CAY_CHECKPOINT_DUMP_WIRE_H
@@ -23,7 +24,15 @@
 #define DUMP_CLOSED \
 	"it is not dumpable (prctl(2)), and was made by a fork or resume: only a server that runs as root can look at it"
 
-enum dump_message { DUMP_PREPARE = 1, DUMP_ORDER, DUMP_GO, DUMP_RELEASE, DUMP_END, DUMP_EXAMINE };
+enum dump_message {
+	DUMP_PREPARE = 1,
+	DUMP_ORDER,
+	DUMP_GO,
+	DUMP_RELEASE,
+	DUMP_END,
+	DUMP_EXAMINE,
+	DUMP_SETTLE
+};
 
 /** struct dump_finding - one thing that could not be carried over. */
 struct dump_finding {

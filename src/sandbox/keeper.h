@@ -500,6 +500,11 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
 
 /* --- keeper_live.c --- */
 
+/**
+ * keeper_freeze() - have all processes stand still, so that none of them is told of it when it goes on: as capture_settle(). Blocks some ms. Return: 0 or -errno: some may be frozen.
+ */
+int keeper_freeze(struct keeper *k) attr_must_use;
+
 /** keeper_verb_examine() - what would a capture refuse just now? */
 void keeper_verb_examine(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_verb_ready() - do what a capture into the template that @request names can do while the processes run; without one: forget what was done. */

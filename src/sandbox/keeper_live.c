@@ -759,6 +759,25 @@ void keeper_verb_examine(
 		keeper_reply(c, id, describe_findings(&found));
 }
 
+/* --- pausing --- */
+
+int keeper_freeze(struct keeper *k)
+{
+	static struct dump_order order;
+	cleanup_fd int u2 = box_payload_userns(&k->box);
+	const struct capture_place place = { .u2 = u2, .enter_u1 = !k->config.rootless };
+	struct terminals terminals;
+	struct err err = { 0 };
+	int rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
+
+	if (rc < 0)
+		return rc;
+	/* it is paused in any case: who is not reached is told of it as SIGSTOP would have it */
+	if (list_all(k, &order, &terminals, &err) == 0)
+		(void)!capture_settle(&place, &order, &err);
+	return cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
+}
+
 /* --- suspending --- */
 
 /* From here on the object on disk is what this sandbox is. Their cgroup is frozen: whoever dies, they do not run again. */

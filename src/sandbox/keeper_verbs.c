@@ -291,7 +291,7 @@ static void freeze(struct keeper *k, struct conn *c, json_int_t id, bool on)
 	/* a capture of what is paused would meet who is being asked */
 	if (on)
 		(void)!keeper_await_askers(k);
-	rc = cgroup_freeze(&k->box.cgroup, on, FREEZE_TIMEOUT_MS);
+	rc = on ? keeper_freeze(k) : cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	if (rc == 0) {
 		keeper_move(k, on ? KEEPER_PAUSED : KEEPER_RUNNING);
 		keeper_reply(c, id, NULL);

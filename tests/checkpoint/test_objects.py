@@ -370,6 +370,29 @@ def test_calls_with_a_limit_that_are_only_looked_at(instance):
         check(instance, box, run)
 
 
+def goes_on_behind_a_pause(instance, name, folder="/usr/local/bin"):
+    with instance.sandbox() as box:
+        run = begin(instance, box, name, folder)
+        for _ in range(2):
+            equal(instance.post(f"/v1/sandboxes/{box}/pause")["state"], "paused")
+            equal(instance.post(f"/v1/sandboxes/{box}/resume")["state"], "running")
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
+def test_calls_behind_a_pause(instance):
+    """It is no signal: whoever waits goes on waiting, also in calls that the kernel does not make again."""
+    for name in ("calls", "limits"):
+        goes_on_behind_a_pause(instance, name)
+
+
+@require("root", "userns", "newuidmap")
+def test_calls_behind_a_pause_rootless(tmp):
+    with rootless(tmp) as instance:
+        for name in ("calls", "limits"):
+            goes_on_behind_a_pause(instance, name, "/tmp")
+
+
 @require("root", "cgroup2")
 def test_object_locks(instance):
     both_go_on(instance, "locks")
