@@ -534,6 +534,14 @@ static int open_all(struct server *srv, struct err *err)
 	return rc;
 }
 
+/* Who follows events hears of a client that has left when he next looks. */
+static void on_crowded(void *ctx)
+{
+	struct server *srv = ctx;
+
+	waiters_wake(&srv->events_changed);
+}
+
 static int watch_all(struct server *srv, const struct server_setup *setup)
 {
 	int rc;
@@ -562,6 +570,7 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 	srv->http.handler = dispatch;
 	srv->http.ctx = srv;
 	srv->http.admit = admit;
+	srv->http.crowded = on_crowded;
 	return http_listen(&srv->http, srv->loop, setup->listen_fd);
 }
 

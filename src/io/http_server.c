@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #define CONNS_MAX       4096
+#define RESERVE         16 /* descriptors for what is done for those who are connected */
 #define HEAD_TIMEOUT_NS (30 * NS_PER_S)
 #define LINGER_NS       (2 * NS_PER_S)
 #define WRITE_HIGH      (1U << 20)
@@ -420,6 +421,35 @@ static void conn_main(void *arg)
 	stream_close(&c->s, conn_closed);
 }
 
+/* The kernel gives the lowest number that is free. */
+static bool is_among_the_last(const struct http_conn *c)
+{
+	uv_os_fd_t fd = -1;
+
+	(void)uv_fileno((const uv_handle_t *)&c->s.pipe, &fd);
+	return (rlim_t)fd + RESERVE >= c->srv->descriptors;
+}
+
+/* libuv closes without a word whom it has no descriptor for; so nobody has the last ones for longer than it takes to say so. */
+static bool refuse_crowd(struct http_conn *c)
+{
+	bool scarce = is_among_the_last(c);
+
+	if (!scarce && c->srv->n_conns <= CONNS_MAX)
+		return false;
+	if (scarce && !c->srv->told)
+		log_warn("http",
+			"connections are refused: the server may have only %llu descriptors (ulimit -n, LimitNOFILE)",
+			(unsigned long long)c->srv->descriptors);
+	c->srv->told |= scarce;
+	refuse(c, ERR_LIMIT,
+		scarce ? "the server has no descriptors left for more connections"
+		       : "too many connections");
+	if (c->srv->crowded != NULL)
+		c->srv->crowded(c->srv->ctx);
+	return true;
+}
+
 static void on_connection(uv_stream_t *listener, int status)
 {
 	struct http_server *srv = listener->data;
@@ -442,8 +472,7 @@ static void on_connection(uv_stream_t *listener, int status)
 		stream_close(&c->s, conn_closed);
 		return;
 	}
-	if (srv->n_conns > CONNS_MAX) {
-		refuse(c, ERR_LIMIT, "too many connections");
+	if (refuse_crowd(c)) {
 		stream_close(&c->s, conn_closed);
 		return;
 	}
@@ -452,8 +481,11 @@ static void on_connection(uv_stream_t *listener, int status)
 
 int http_listen(struct http_server *srv, uv_loop_t *loop, int fd)
 {
+	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
 	int rc;
 
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	srv->descriptors = limit.rlim_cur;
 	srv->loop = loop;
 	(void)uv_pipe_init(loop, &srv->listener, 0);
 	srv->listener.data = srv;

@@ -13,6 +13,8 @@
 #include "codec/httphead.h"
 #include "io/stream.h"
 
+#include <sys/resource.h>
+
 /* A connection on which nothing comes for so long is closed. */
 #define HTTP_IDLE_NS (600 * NS_PER_S)
 
@@ -31,8 +33,12 @@ struct http_server {
 	void *ctx;
 	bool (*admit)(
 		void *ctx, uid_t uid, gid_t gid, pid_t pid); /* by SO_PEERCRED; NULL = everybody */
+	void (*crowded)(
+		void *ctx); /* a connection was refused: let go of those whose peers have left; may be NULL */
 	size_t n_conns;
-	bool ending; /* http_listen_end() */
+	rlim_t descriptors; /* that this process may have */
+	bool told;          /* that they are few */
+	bool ending;        /* http_listen_end() */
 };
 
 /** http_listen() - serve on the listening socket @fd (taken over). Set handler, ctx and admit before. Return: 0 or -errno. */

@@ -9,7 +9,7 @@ import signal
 import socket
 
 from lib import cay, leaks
-from lib.case import contains, equal, require
+from lib.case import contains, equal, raises, require
 
 TIMEOUT = 180
 WAITS = True
@@ -79,6 +79,26 @@ def test_who_reads_slowly_has_the_whole_answer(instance):
             for s in (last, ended):
                 seen[s] += everything(s)
                 equal(seen[s].endswith(b"\r\n0\r\n\r\n"), True, f"{len(seen[s])} bytes")
+
+
+def test_whoever_finds_no_descriptor_is_told(tmp):
+    """And those of followers that have left are free when somebody asks again."""
+    fresh = cay.Instance(tmp)
+    command = fresh.command
+    try:
+        fresh.command = lambda argv: ["prlimit", "--nofile=80:80", "--", *command(argv)]
+        fresh.start()
+        fresh.command = command
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    stack.enter_context(connected(fresh, request("GET", "/v1/events?follow=true")))
+            contains(fresh.cay("ps", want=125).stderr, "no descriptors left")
+            equal(raises(cay.ApiError, fresh.get, "/v1/version").status, 429)
+            contains(leaks.read(fresh.log), "may have only 80 descriptors")
+        cay.wait_until(lambda: fresh.cay("ps", check=False).returncode == 0, 10, "they are free again")
+    finally:
+        fresh.close()
 
 
 @require("root")
