@@ -12,6 +12,7 @@ import subprocess
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
+from lib.pool import in_own_mounts
 
 NOBODY = 65534
 
@@ -54,6 +55,51 @@ def test_the_doctor_names_what_is_mounted_read_only(fresh):
     equal(doctor_where(fresh, groups, "rw"), (0, [], True))
     equal(doctor_where(fresh, groups, "ro"), (1, ["cgroup_v2"], False))
     equal(doctor_where(fresh, fresh.state, "ro"), (1, ["state_writable"], False))
+
+
+@contextlib.contextmanager
+def an_account(tmp):
+    """The machine has an account `cay`, as a package makes it."""
+    with contextlib.ExitStack() as stack:
+        for table, line in (("passwd", "cay:x:991:991::/var/lib/cay:/usr/sbin/nologin"), ("group", "cay:x:991:")):
+            changed = os.path.join(tmp, table)
+            with open(f"/etc/{table}", encoding="utf-8") as before, open(changed, "w", encoding="utf-8") as f:
+                f.write(before.read() + line + "\n")
+            subprocess.run(["mount", "--bind", changed, f"/etc/{table}"], check=True)
+            stack.callback(subprocess.run, ["umount", f"/etc/{table}"], check=True)
+        yield
+
+
+@require("root")
+def test_an_account_that_comes_or_goes_leaves_a_state_as_it_is(fresh, tmp):
+    """What runs goes on, the log and the secrets are there."""
+    in_own_mounts()
+
+    def check(instance, number):
+        instance.cay("ps")
+        equal(instance.ok("kept", "cat /root/file"), "precious\n")
+        equal((os.stat(os.path.join(instance.state, "cay.db")).st_uid, instance.get("/v1/sandboxes/kept/events/verify")["ok"]), (number, True))
+        equal([one["name"] for one in instance.get("/v1/secrets")["secrets"]], ["key"])
+
+    def begin(instance):
+        instance.start()
+        instance.post("/v1/sandboxes", {"name": "kept"})
+        instance.ok("kept", "echo precious > /root/file")
+        instance.cay("secret", "set", "key", stdin="a-long-value\n")
+
+    with contextlib.closing(cay.Instance(tmp)) as other:
+        fresh.stop()
+        begin(fresh)
+        number = os.stat(os.path.join(fresh.state, "cay.db")).st_uid
+        fresh.stop()
+        with an_account(tmp):
+            fresh.start()
+            check(fresh, number)
+            begin(other)
+            check(other, 991)
+            other.stop()
+        other.start()
+        check(other, 991)
 
 
 @require("root")

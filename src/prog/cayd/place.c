@@ -88,12 +88,32 @@ static bool have_mappers(void)
 	       (access("/bin/newuidmap", X_OK) == 0 && access("/bin/newgidmap", X_OK) == 0);
 }
 
+/*
+ * Whose a state of before is: its catalogue's owner, whom root has named by making it in a directory of its own. An account `cay` that comes or goes, or is another
+ * on the machine that a state was taken to, changes nothing of that: files that we do not see, and keepers that run, have the old one.
+ */
+static bool find_owner(struct place *p)
+{
+	cleanup_fd int dir = open(p->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat above, st;
+
+	if (dir < 0 || fstat(dir, &above) < 0 || above.st_uid != 0 || (above.st_mode & 022) != 0 ||
+		fstatat(dir, "cay.db", &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+		st.st_uid == 0 || st.st_gid == 0)
+		return false;
+	p->uid = st.st_uid;
+	p->gid = st.st_gid;
+	return true;
+}
+
 static void find_identity(struct place *p)
 {
 	struct passwd *pw = p->rootless ? getpwuid(geteuid()) : getpwnam("cay");
 	struct group *gr = p->rootless ? NULL : getgrnam("cay");
 
 	p->admit_gid = gr != NULL ? gr->gr_gid : (gid_t)-1;
+	if (!p->rootless && find_owner(p))
+		return;
 	if (!p->rootless) {
 		p->uid = pw != NULL && pw->pw_uid != 0 ? pw->pw_uid : CAYD_UID;
 		p->gid = pw != NULL && pw->pw_uid != 0 ? pw->pw_gid : CAYD_UID;
