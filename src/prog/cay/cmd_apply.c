@@ -195,7 +195,8 @@ int cmd_apply(struct cli *cli)
 		print_programs(&out, answer);
 		print_skipped(cli, &out, answer);
 		print_renamed(cli, &out, answer);
-		buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
+		if (json_array_size(json_object_get(answer, "changes")) > 0)
+			buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
 	}
 	rc = cli_print(cli, &out);
 	return rc < 0 ? rc : dry_run && would_refuse(cli, answer);
