@@ -261,11 +261,12 @@ def run_file(path, options, totals):
         run_file(path, argparse.Namespace(**{**vars(options), "only": only or options.only}), rounds)
     read_end, write_end = os.pipe()
     argv = [PYTHON, "-B", os.path.abspath(__file__), "--supervise", path, "--only", options.only or "", "--results", str(write_end)]
-    argv += ["--exclusive"] * options.exclusive + ["--keep"] * options.keep
+    argv += ["--keep"] * options.keep
     start, seen, failed = time.monotonic(), 0, False
     with tempfile.TemporaryFile("a+", errors="replace") as noise, os.fdopen(read_end, errors="replace") as results:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=None if options.verbose else noise, stderr=subprocess.STDOUT,
-                                   pass_fds=[write_end], env={**os.environ, "CAY_TEST_BUILD": options.build})
+                                   pass_fds=[write_end],
+                                   env={**os.environ, "CAY_TEST_BUILD": options.build, "CAY_TEST_EXCLUSIVE": "1" if options.exclusive else "0"})
         os.close(write_end)
 
         def printed():

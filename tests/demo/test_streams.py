@@ -45,7 +45,7 @@ def test_long_input_waits_for_a_slow_command(instance, tmp):
     equal((done.returncode, done.stdout.decode().strip()), (0, hashlib.sha256(data).hexdigest()), done.stderr.decode())
 
 
-LAST = 588000  # bytes: more than waits in cay and in its socket, less than what makes the command itself wait
+LAST = 480000  # bytes: more than waits in cay and in its socket, less than what makes the command itself wait
 SAYS = f"yes abcdefghijklm | head -c {LAST}; exit 3"
 
 
