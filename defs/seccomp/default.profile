@@ -30,11 +30,12 @@ otherwise EINVAL fcntl
 # memory
 allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap msync munlock munlockall munmap
 allow pkey_free pkey_mprotect set_robust_list
-# no huge pages of those that the machine has put aside (MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB): no limit of memory counts them, and there are few; as if none was left
+# no huge pages of those that the machine has put aside (MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB): no limit of memory counts them, and there are few; as if none was left, or
+# as a kernel that knows no such files: Chromium asks with all flags at once whether there is memfd_create(), and wants EINVAL
 allow mmap if arg3 & 0x40000 == 0
 otherwise ENOMEM mmap
 allow memfd_create if arg1 & 4 == 0
-otherwise ENOMEM memfd_create
+otherwise EINVAL memfd_create
 allow shmget if arg2 & 0x800 == 0
 otherwise ENOMEM shmget
 # processes and threads
