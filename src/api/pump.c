@@ -52,6 +52,20 @@ void pump_send_offset(struct stream *client, const struct exec *e, uint64_t reac
 	pump_send(client, FRAME_STDOUT, offset, sizeof(offset));
 }
 
+void pump_send_end(struct stream *client, const struct exec *e, uint64_t reached)
+{
+	json_t *status = json_object_get(e->doc, "status");
+	uint64_t end = (uint64_t)json_integer_value(json_object_get(status, "output_bytes"));
+	unsigned char gap[16];
+
+	if (reached < end) {
+		frame_put_u64(gap, reached);
+		frame_put_u64(gap + 8, end);
+		pump_send(client, FRAME_GAP, gap, sizeof(gap));
+	}
+	pump_send_object(client, FRAME_STATUS, json_incref(status));
+}
+
 /* From the keeper to the client. */
 static void pump_down(struct pump *p, const struct frame *f)
 {
@@ -141,9 +155,27 @@ static int hand_over(struct pump *p)
 	return -ESHUTDOWN;
 }
 
+/* The command has ended, and so does its run: until when does the client have what is left of the output? 0: it is not hurried. */
+static uint64_t hurried_until(const struct pump *p)
+{
+	return p->exec->ended ? p->exec->sandbox->hurry_ns : 0;
+}
+
+/* It has not asked for the rest in time. */
+static int cut_short(struct pump *p)
+{
+	p->status_sent = true;
+	if (p->cork_status)
+		stream_cork(p->client, true);
+	pump_send_end(p->client, p->exec, p->reached);
+	return 0;
+}
+
 static int carry(struct pump *p)
 {
 	for (;;) {
+		uint64_t until = hurried_until(p);
+
 		if (p->status_sent)
 			return 0;
 		if (p->broken)
@@ -152,10 +184,12 @@ static int carry(struct pump *p)
 			return hand_over(p);
 		if (p->client->eof || p->client->error != 0 || pump_up(p) < 0)
 			return -EPIPE;
+		if (until > 0 && clock_now_ns() >= until)
+			return cut_short(p);
 		if (p->keeper->s.queued > PUMP_WINDOW * 8)
 			(void)!stream_drain(&p->keeper->s, PUMP_WINDOW, clock_now_ns() + CALL_NS);
 		if (!p->status_sent && !p->broken && !p->client->eof && !p->srv->stopping)
-			(void)waiters_wait(&p->client->readable, 0);
+			(void)waiters_wait(&p->client->readable, until);
 	}
 }
 

@@ -61,6 +61,9 @@ bool pump_was_rewound(const struct pump *p);
  */
 void pump_send_offset(struct stream *client, const struct exec *e, uint64_t reached);
 
+/** pump_send_end() - tell a client, which has output up to @reached of an exec that has ended and gets no more of it, what it misses, and the status. */
+void pump_send_end(struct stream *client, const struct exec *e, uint64_t reached);
+
 /** pump_reached() - @reached, behind the frame of output or the gap. */
 uint64_t pump_reached(uint64_t reached, enum frame_type type, const void *payload, size_t n);
 

@@ -21,6 +21,7 @@
 #include "base/str.h"
 
 #define KILL_NS   (10 * NS_PER_S)
+#define HURRY_NS  NS_PER_S /* a client that reads has the rest of the output within this time */
 #define LEAVE_NS  NS_PER_MS
 #define RETURN_NS (30 * NS_PER_S) /* a client whose server went away comes back within this time */
 
@@ -271,12 +272,16 @@ static void run_terminate(struct run *r, uint64_t grace_ms)
 		;
 }
 
-/* Its client is waited for no longer. */
+/* Its client is waited for no longer, until its stream has let go of the sandbox. */
 static void run_hurry(struct sandbox *sb)
 {
-	sb->lent = false;
-	if (sb->reader != NULL)
+	if (sb->run != RUN_FOLLOWED || sb->hurry_ns > 0)
+		return;
+	sb->hurry_ns = clock_now_ns() + HURRY_NS;
+	if (sb->reader != NULL) {
 		waiters_wake(&sb->reader->writable);
+		waiters_wake(&sb->reader->readable);
+	}
 }
 
 bool run_interrupt(struct sandbox *sb, uint64_t grace_ms)
@@ -299,7 +304,7 @@ static enum stream_patience run_patience(const void *ctx)
 {
 	const struct sandbox *sb = ctx;
 
-	return sb->lent ? pump_patience(sb->srv) : STREAM_WAITS_NOT;
+	return sb->hurry_ns == 0 ? pump_patience(sb->srv) : STREAM_WAITS_NOT;
 }
 
 /* Return: -ESHUTDOWN where the server ends before its client has taken what it was sent: the next one has it, too. Else 0, also when nobody waits for the client. */
@@ -307,7 +312,7 @@ static int run_taken(struct run *r)
 {
 	int rc = stream_drain_slowly(r->client, 0, run_patience, r->sb);
 
-	return rc == -ETIMEDOUT && r->sb->lent ? -ESHUTDOWN : 0;
+	return rc == -ETIMEDOUT && r->sb->hurry_ns == 0 ? -ESHUTDOWN : 0;
 }
 
 /* The same, of the few words behind the output. */
@@ -318,7 +323,7 @@ static int run_told(struct run *r)
 	if (r->client == NULL)
 		return 0;
 	stream_cork(r->client, false);
-	if (r->client->queued == 0)
+	if (r->client->queued == 0 || r->sb->hurry_ns > 0)
 		return 0;
 	sandbox_lend(r->sb);
 	rc = run_taken(r);
@@ -504,6 +509,7 @@ static void run_let_go(struct run *r, enum run_end end)
 	buf_free(&r->pump.early);
 	exec_unref(r->exec);
 	r->sb->reader = NULL;
+	r->sb->hurry_ns = 0;
 	r->sb->run = end == RUN_GOES_ON ? RUN_ORPHAN : RUN_NONE;
 	if (end == RUN_GOES_LATER)
 		run_orphaned(r->sb);
@@ -551,13 +557,14 @@ static enum run_end run_new(struct run *r)
 static enum run_end run_follow_saved(struct run *r, uint64_t from)
 {
 	struct saved_reader reader = { r->client, run_patience, r->sb, from };
-	bool goes_on;
+	bool waits_no_more, goes_on;
 
 	r->sb->reader = r->client;
 	sandbox_lend(r->sb);
-	goes_on = (exec_saved_replay(r->exec, from, pump_saved, &reader) == -ETIMEDOUT &&
-			  r->sb->lent) ||
-		  run_taken(r) < 0;
+	waits_no_more = exec_saved_replay(r->exec, from, pump_saved, &reader) == -ETIMEDOUT;
+	if (waits_no_more && r->sb->hurry_ns > 0)
+		pump_send_end(r->client, r->exec, reader.reached);
+	goes_on = (waits_no_more && r->sb->hurry_ns == 0) || run_taken(r) < 0;
 	sandbox_lend_no_more(r->sb);
 	return goes_on ? RUN_GOES_ON : run_finish(r);
 }
@@ -576,6 +583,7 @@ static enum run_end run_again(struct run *r, uint64_t from)
 		return run_follow_saved(r, from);
 	pump_init(&r->pump, r->exec, r->client, &r->sb->keeper->link);
 	r->pump.cork_status = true;
+	r->pump.reached = from;
 	r->exec->sink = &r->pump.sink;
 	rc = framelink_call(&r->sb->keeper->link, pump_attach_request(&r->pump, from),
 		clock_now_ns() + CALL_NS, &ok, &err);

@@ -141,6 +141,8 @@ struct sandbox {
 	bool borrowed; /* and has it */
 	struct stream *
 		reader; /* of a run: its client, who may still be taking the output when the command has ended */
+	uint64_t
+		hurry_ns; /* of a run that somebody ends: how long its client has for the output; 0: nobody does */
 	struct list readings;    /* jobs that read its files: api/readings.h */
 	unsigned int opening;    /* those of them that have not opened all yet */
 	bool sealing;            /* its files are on their way into a layer */

@@ -5,10 +5,11 @@ import hashlib
 import json
 import os
 import select
+import struct
 import subprocess
 
 from lib.case import contains, equal, timeout
-from lib.cay import BUILD, OBJECT, STATUS, STDOUT
+from lib.cay import BUILD, GAP, OBJECT, STATUS, STDOUT
 
 WAITS = True
 
@@ -97,9 +98,37 @@ def test_a_reader_at_rest_has_the_end_of_its_run_from_the_next_server(fresh, tmp
 
 @timeout(120)
 def test_whoever_ends_a_run_does_not_wait_for_its_reader(fresh, tmp):
-    """Its command has ended, or goes on; its client has all that was written all the same."""
+    """Its command has ended; its client has all that was written all the same."""
     process = cay_run(fresh, tmp)
     box = fresh.get("/v1/sandboxes")["sandboxes"][0]["id"]
     fresh.cay("stop", box, timeout=20)
     contains(fresh.get(f"/v1/sandboxes/{box}")["state"], "stopped")
     equal_end(process, True)
+
+
+def at_rest(instance, argv):
+    """A run whose command has ended, and whose client reads nothing: (its stream, its sandbox)."""
+    stream = instance.run_stream(argv)
+    return stream, instance.wait_event("exec.ended")["sandbox"]
+
+
+@timeout(120)
+def test_whoever_ends_a_run_does_not_wait_for_what_its_reader_has_not_taken(fresh):
+    """More than goes into its socket waits in the server when the command has ended."""
+    stream, box = at_rest(fresh, ["head", "-c", "500000", "/dev/zero"])
+    fresh.cay("rm", "-f", box, timeout=20)
+    equal(fresh.get("/v1/sandboxes")["sandboxes"], [])
+    frames = stream.until(STATUS)
+    equal(sum(len(payload) - 8 for kind, _, payload in frames if kind == STDOUT), 500000)
+
+
+@timeout(120)
+def test_whoever_ends_a_run_does_not_wait_until_its_reader_asks_for_more(fresh):
+    """Its command has written more than its client wants to have for now, who is told what it misses."""
+    stream, box = at_rest(fresh, ["head", "-c", "900000", "/dev/zero"])
+    fresh.cay("rm", "-f", box, timeout=20)
+    equal(fresh.get("/v1/sandboxes")["sandboxes"], [])
+    frames = stream.until(STATUS)
+    has = sum(len(payload) - 8 for kind, _, payload in frames if kind == STDOUT)
+    equal([struct.unpack("<QQ", payload) for kind, _, payload in frames if kind == GAP], [(has, 900000)])
+    equal(json.loads(frames[-1][2])["code"], 0)
