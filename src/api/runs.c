@@ -6,7 +6,7 @@
  *	                         |                         |
  *	                         +--command or client ends-+--nobody came back--> ENDING: kept or removed
  *
- * (1) A sandbox of a run carries `run` in its document, written in the commit that makes it together with its exec, until it is kept; a server that finds it at its start knows that somebody may come back.
+ * (1) A sandbox of a run carries `run` in its document, written in the commit that makes it together with its exec, until its client has been told that it is kept; a server that finds it at its start knows that somebody may come back.
  * (2) While FOLLOWED the stream holds the sandbox's lock, and lends it while it only listens to the command: to snapshots, forks, changes of policy and settings, which leave the command
  *     alone. What would not (pause, suspend, rewind, apply) is refused meanwhile; who stops or removes the sandbox ends the command first, and the run with it.
  *     It listens until its client has taken all of the output, however slowly that reads: a server that ends before leaves the run to the next one. Who stops or removes it does not wait for the client.
@@ -35,6 +35,7 @@ enum run_end {
 struct run {
 	bool rm, keep;         /* what was asked: forget it in any case, keep it in any case */
 	bool told;             /* that it was created */
+	bool kept;             /* for good: it was stopped, and its client is to be told */
 	struct stream *client; /* NULL: nobody came back */
 	struct sandbox *sb;
 	struct exec *exec;
@@ -421,30 +422,36 @@ static enum run_end run_goes(struct run *r, const struct change_counts *changes)
 	return run_leaves(r);
 }
 
-/* Only now is it known that its client was not told: the next server does it. @promise: stolen. */
-static enum run_end run_stays_promised(struct run *r, json_t *promise)
+/* From here on the sandbox is no run's any more, whoever starts it: all that is left to do is to tell the client. */
+static void run_keep(struct run *r)
 {
-	(void)json_object_set_new(r->sb->doc, "run", promise);
-	sandbox_index(r->sb);
-	(void)!sandbox_save(r->sb, false, NULL);
-	return RUN_GOES_ON;
-}
-
-static enum run_end run_stays(struct run *r, const struct change_counts *changes)
-{
-	json_t *promise = json_incref(json_object_get(r->sb->doc, "run"));
 	struct err err;
 
-	(void)json_object_del(r->sb->doc, "run");
-	sandbox_index(r->sb);
+	if (r->kept)
+		return;
+	r->kept = true;
+	(void)json_object_set_new(json_object_get(r->sb->doc, "run"), "kept", json_true());
 	if (r->sb->keeper == NULL)
 		(void)!sandbox_save(r->sb, false, NULL);
 	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
 		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
+}
+
+/* Its client was told, or nobody waits for it. A server that dies before leaves that to the next one. */
+static void run_done(struct run *r)
+{
+	(void)json_object_del(r->sb->doc, "run");
+	sandbox_index(r->sb);
+	(void)!sandbox_save(r->sb, false, NULL);
+}
+
+static enum run_end run_stays(struct run *r, const struct change_counts *changes)
+{
+	run_keep(r);
 	send_summary(r, true, changes);
 	if (run_told(r) < 0)
-		return run_stays_promised(r, promise);
-	json_decref(promise);
+		return RUN_GOES_ON;
+	run_done(r);
 	return RUN_STAYS;
 }
 
@@ -457,7 +464,7 @@ static enum run_end run_finish(struct run *r)
 
 	gateway_drain(r->sb);
 	/* what cannot be compared is kept */
-	if (!r->keep && (r->rm || none) && (end = run_goes(r, &changes)) != RUN_STAYS)
+	if (!r->kept && !r->keep && (r->rm || none) && (end = run_goes(r, &changes)) != RUN_STAYS)
 		return end;
 	return run_stays(r, known ? &changes : NULL);
 }
@@ -610,6 +617,8 @@ static void run_remember(struct run *r)
 	r->keep = json_is_true(json_object_get(run, "keep"));
 	r->rm = json_is_true(json_object_get(run, "rm"));
 	r->exec = exec_ref(command_of(r->sb));
+	/* or it was about to be */
+	r->kept = json_is_true(json_object_get(run, "kept")) && !exec_is_held(r->exec);
 	r->exec->unchanged |= r->rm;
 }
 

@@ -223,6 +223,41 @@ def test_what_changed_is_kept_across_a_restart(fresh, tmp):
 
 
 @require("root")
+def test_what_changed_is_kept_and_told_when_the_server_dies_behind_the_stop(fresh, tmp):
+    """Its client has not been told then."""
+    fresh.stop()
+    fresh.start(CAY_FAULT="sandbox.stop.committed")
+    with ours_at_the_end(fresh):
+        process = started(fresh, tmp, "run", "--", "sh", "-c", "echo ready; echo new > file; exit 3")
+        out, err = process.communicate(timeout=60)
+        equal((process.returncode, out), (3, b""), err.decode())
+        contains(err, b"1 file changed: cay diff ")
+        (box,) = fresh.get("/v1/sandboxes")["sandboxes"]
+        equal(box["state"], "stopped")
+        fresh.remove(box["id"])
+
+
+@require("root")
+@timeout(150)
+def test_what_was_kept_is_no_runs_any_more_for_who_starts_it(fresh):
+    """Its client comes back when it goes on already."""
+    fresh.stop()
+    fresh.start(CAY_FAULT="sandbox.stop.committed")
+    stream = fresh.upgrade("POST", "/v1/run", {"sandbox": {"name": "kept"}, "exec": {"argv": ["sh", "-c", "exit 3"]}, "keep": True, "key": "thekeyofit"})
+    fresh.process.wait(30)
+    stream.close()
+    fresh.start()
+    fresh.cay("start", "kept")
+    stream = fresh.upgrade("GET", "/v1/runs/thekeyofit/attach?from=0")
+    equal(json.loads(stream.until(cay.STATUS)[-1][2])["code"], 3)
+    equal(json.loads(stream.next()[2])["summary"]["kept"], True)
+    equal(stream.next(), None)
+    equal(fresh.get("/v1/sandboxes/kept")["state"], "running")
+    equal(raises(cay.ApiError, fresh.upgrade, "GET", "/v1/runs/thekeyofit/attach?from=0").code, "not_found")
+    fresh.remove("kept")
+
+
+@require("root")
 def test_a_request_on_an_old_connection_is_told(fresh):
     """A kept connection, a server that ends: the answer says that nothing was done, or the connection is closed; never half an answer."""
     with ours_at_the_end(fresh):
