@@ -24,8 +24,6 @@
 #include <unistd.h>
 
 #define TIMERS 3
-#define RESTART_NO_INTR \
-	513 /* ERESTARTNOINTR of the kernel: the call is made again, whatever signal there is */
 
 /* --- what can be asked --- */
 

@@ -36,9 +36,6 @@ struct scheduling {
 	uint64_t runtime, deadline, period;
 };
 
-/* What the kernel says to itself about a call that a stop has interrupted (include/linux/errno.h). */
-enum { RESTART_SYS = 512, RESTART_NO_INTR = 513, RESTART_NO_HAND = 514, RESTART_BLOCK = 516 };
-
 /* __syscall_cancel_arch() of glibc from 2.41 on, from the instruction behind its test to "syscall": the number is its second argument, %rsi. */
 static const unsigned char cancellable[] = { 0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0, 0x48, 0x89, 0xd7,
 	0x48, 0x89, 0xce, 0x4c, 0x89, 0xc2, 0x4d, 0x89, 0xca, 0x4c, 0x8b, 0x44, 0x24, 0x08, 0x4c,
@@ -123,7 +120,8 @@ static uint32_t restart_call(const struct tracee *t, struct user_regs_struct *r)
 	if (nr < 0 || (result != -RESTART_SYS && result != -RESTART_NO_INTR &&
 			      result != -RESTART_NO_HAND && result != -RESTART_BLOCK))
 		return 0;
-	tracee_call_again(r, (uint64_t)nr);
+	r->rax = (unsigned long long)nr;
+	r->rip -= 2;
 	/* a handler that comes first ends it as it would have */
 	return result == -RESTART_BLOCK ? RESTART_NO_HAND : (uint32_t)-result;
 }

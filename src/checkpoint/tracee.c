@@ -304,13 +304,10 @@ static bool is_to_wait_on(const struct tracee *t, const struct tracee_thread *th
 	}
 }
 
-void tracee_call_again(struct user_regs_struct *r, uint64_t nr)
-{
-	r->rax = nr;
-	r->rip -= 2;
-}
-
-/* Nobody is to see that it was stopped: neither the fork nor the source, whatever becomes of the capture. */
+/*
+ * Nobody is to see that it was stopped: neither the fork nor the source, whatever becomes of the capture. The kernel itself makes the call again when the thread leaves the stop;
+ * where a signal has come meanwhile, in hours of a pause, it says EINTR behind the handler instead, as it would have.
+ */
 static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
 {
 	struct user_regs_struct *r = &thread->registers;
@@ -318,7 +315,7 @@ static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
 	thread->again = (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR &&
 			(thread->waiting & ~thread->mask) == 0 && is_to_wait_on(t, thread);
 	if (thread->again)
-		tracee_call_again(r, r->orig_rax);
+		r->rax = (unsigned long long)-RESTART_NO_HAND;
 }
 
 static int read_rseq(struct tracee_thread *thread)

@@ -44,7 +44,7 @@ struct tracee_thread {
 	bool no_new_privs;
 	uint64_t identity; /* of its ids and capabilities: equal where these are */
 	bool traps;        /* its program catches or ignores SIGTRAP, or one waits for it */
-	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
+	bool again; /* they are not those with which it was stopped: its call is made again, unless a handler comes first */
 	bool changed; /* registers are not its own now */
 	bool runs;    /* for us, or is about to or has just; else it is stopped */
 	int signal;   /* of tracee_give_up(): on its way to it */
@@ -191,8 +191,13 @@ int tracee_twins(struct tracee_pair *all, size_t n) attr_must_use;
 /** tracee_end() - kill a twin and wait for its end. Idempotent. */
 void tracee_end(struct tracee *t);
 
-/** tracee_call_again() - have whoever goes on with @r make call @nr again with the arguments that are still there. */
-void tracee_call_again(struct user_regs_struct *r, uint64_t nr);
+/** enum tracee_restart - what the kernel says to itself, as an -errno, of a call that a stop has interrupted (include/linux/errno.h): when it makes that again. */
+enum tracee_restart {
+	RESTART_SYS = 512,
+	RESTART_NO_INTR = 513,
+	RESTART_NO_HAND = 514,
+	RESTART_BLOCK = 516
+};
 
 /** tracee_calm() - have whoever of @t runs for us stop, also in the middle of a call that hangs; within about a second each, or not. */
 void tracee_calm(struct tracee *t);

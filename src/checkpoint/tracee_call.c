@@ -27,8 +27,6 @@
 #define PIECE        16384U
 #define REPEATS_MAX  100
 
-enum { RESTART_SYS = 512, RESTART_NO_HAND = 514 };
-
 _Static_assert(sizeof(struct tracee_row) == 96 && offsetof(struct tracee_row, result) == 56,
 	"the program knows them");
 
@@ -289,7 +287,7 @@ static long end_call(struct tracee *t, size_t i)
 	return rc < 0 ? rc : (long)r.rax;
 }
 
-/* What the kernel says to itself of a call that is to be made again behind a signal (include/linux/errno.h); whoever is stepped over a call sees it. */
+/* Whoever is stepped over a call sees it. */
 static bool is_to_repeat(long rc)
 {
 	return rc <= -RESTART_SYS && rc >= -RESTART_NO_HAND;
