@@ -325,9 +325,10 @@ int capture_look(struct capture *c, struct dump_report *ret, int *ret_numbers, s
 	return rc;
 }
 
-/* A dumper that does no more than @order, and answers with @size bytes at @out. */
+/* A dumper that does no more than @order, and answers with @size bytes at @out within @silence_ns. */
 static int ask_dumper(const struct capture_place *place, const struct dump_order *order,
-	const int *masters, size_t n_masters, void *out, size_t size, struct err *err)
+	const int *masters, size_t n_masters, void *out, size_t size, uint64_t silence_ns,
+	struct err *err)
 {
 	struct capture c;
 	int rc = capture_begin(&c, place, err);
@@ -335,7 +336,7 @@ static int ask_dumper(const struct capture_place *place, const struct dump_order
 	if (rc < 0)
 		return rc;
 	rc = fdpass_send(c.dumper, order, sizeof(*order), masters, n_masters);
-	if (rc == 0 && receive(&c, out, size, SILENCE_NS) != (ssize_t)size)
+	if (rc == 0 && receive(&c, out, size, silence_ns) != (ssize_t)size)
 		rc = -EPIPE;
 	if (rc < 0)
 		rc = err_raise_sys(err, rc, "look at the processes");
@@ -347,7 +348,7 @@ int capture_examine(const struct capture_place *place, struct dump_order *order,
 	size_t n_masters, struct dump_examination *out, struct err *err)
 {
 	order->kind = DUMP_EXAMINE;
-	return ask_dumper(place, order, masters, n_masters, out, sizeof(*out), err);
+	return ask_dumper(place, order, masters, n_masters, out, sizeof(*out), SILENCE_NS, err);
 }
 
 int capture_settle(const struct capture_place *place, struct dump_order *order, struct err *err)
@@ -355,7 +356,9 @@ int capture_settle(const struct capture_place *place, struct dump_order *order, 
 	struct dump_report report;
 
 	order->kind = DUMP_SETTLE;
-	return ask_dumper(place, order, NULL, 0, &report, sizeof(report), err);
+	/* the server waits for it: without a dumper that hangs they are paused all the same */
+	return ask_dumper(
+		place, order, NULL, 0, &report, sizeof(report), DUMP_SETTLE_NS + HURRY_NS, err);
 }
 
 bool capture_died(const struct capture *c)

@@ -90,8 +90,8 @@ int capture_examine(const struct capture_place *place, struct dump_order *order,
 	size_t n_masters, struct dump_examination *out, struct err *err) attr_must_use;
 
 /**
- * capture_settle() - have the calls of @order's processes that the freezer has interrupted made again when they go on, as behind a capture. Who cannot be stopped is told EINTR.
- * Blocks some ms. Return: 0 or an error. Context: their cgroup is frozen, and stays so.
+ * capture_settle() - have the calls of @order's processes that the freezer has interrupted made again when they go on, as behind a capture. Who cannot be stopped in time is told EINTR.
+ * Blocks some ms, seconds at most. Return: 0 or an error. Context: their cgroup is frozen, and stays so.
  */
 int capture_settle(
 	const struct capture_place *place, struct dump_order *order, struct err *err) attr_must_use;

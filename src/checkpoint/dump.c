@@ -827,24 +827,6 @@ static int take_learned(struct dump *d)
 	return dump_filters_load(d, d->masters[--d->n_masters]);
 }
 
-/* Of parents in vfork(): how many there are is the sandbox's to decide. */
-#define SETTLE_LATE_MAX 4
-
-/* Whoever is stopped and let go makes its call again: tracee.c. */
-static void settle(const struct dump_order *order)
-{
-	unsigned int late = 0;
-
-	for (uint32_t i = 0; late < SETTLE_LATE_MAX && i < order->n_pids; i++) {
-		struct tracee t;
-
-		tracee_hurry(true);
-		late += tracee_stop(&t, order->pids[i]) == -ETIMEDOUT;
-		tracee_release(&t);
-	}
-	tracee_hurry(false);
-}
-
 int dump_main(void)
 {
 	static struct dump_examination examination;
@@ -867,7 +849,7 @@ int dump_main(void)
 	if (receive_order(&d, &order) < 0)
 		return 1;
 	if (order.kind == DUMP_SETTLE) {
-		settle(&order);
+		dump_settle(&order);
 		return report(&r) < 0;
 	}
 	if (order.kind != DUMP_EXAMINE)

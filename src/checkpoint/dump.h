@@ -260,6 +260,12 @@ bool dump_note(struct dump *d, struct err *err);
 /** dump_examine() - look at the running processes of @d->order, each of which stands still while its descriptors are looked at. @out: filled. */
 void dump_examine(struct dump *d, struct dump_examination *out);
 
+/**
+ * dump_settle() - have the calls of @order's processes that the freezer has interrupted made again when they go on. Who is not reached in DUMP_SETTLE_NS, or cannot be stopped, is told
+ * EINTR: how many they are, and how many wait in vfork(), is the sandbox's to decide. Context: their cgroup is frozen.
+ */
+void dump_settle(const struct dump_order *order);
+
 /** dump_order() - the order in which the processes are made again. @head: gets what follows from it. @ret: on success struct plan_process of each and of helpers, free(). After dump_order_check(). */
 int dump_order(const struct dump *d, struct plan *head, struct plan_process **ret,
 	struct err *err) attr_must_use;

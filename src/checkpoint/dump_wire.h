@@ -19,6 +19,8 @@
 #define DUMP_FILTERS_FD  5 /* of seizer_stop(), where the order says suspended */
 #define DUMP_LEAF_SIZE   32
 
+#define DUMP_SETTLE_NS (2 * NS_PER_S) /* for DUMP_SETTLE, and what one process takes */
+
 #define DUMP_TRACED "it is being traced (ptrace(2)), which cannot be carried over"
 /* of a process whose memory belongs to the host: tracee_is_closed() */
 #define DUMP_CLOSED \

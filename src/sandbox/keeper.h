@@ -501,7 +501,7 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
 /* --- keeper_live.c --- */
 
 /**
- * keeper_freeze() - have all processes stand still, so that none of them is told of it when it goes on: as capture_settle(). Blocks some ms. Return: 0 or -errno: some may be frozen.
+ * keeper_freeze() - have all processes stand still, so that none of them is told of it when it goes on: as capture_settle(). Blocks some ms, seconds at most. Return: 0 or -errno: some may be frozen.
  */
 int keeper_freeze(struct keeper *k) attr_must_use;
 

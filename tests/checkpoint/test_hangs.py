@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 from lib import cay, leaks
 from lib.case import contains, equal, raises, require, timeout
@@ -161,3 +162,16 @@ def test_who_is_known_by_half_is_not_said_to_go_on(tmp):
             cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}")["state"] in ("failed", "stopped"), 30, "it is lost")
     finally:
         instance.close()
+
+
+@require(*NEEDS)
+def test_while_a_pause_looks_at_all(tmp):
+    """It is paused all the same before the server gives up, and can be resumed."""
+    point = "live.dump.hang.settle"
+    with contextlib.closing(cay.Instance(tmp, env={"CAY_FAULT": f"{point}=error"}).start()) as instance, instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", PROGRAM)
+        begun = time.monotonic()
+        equal(instance.post(f"/v1/sandboxes/{box}/pause")["state"], "paused")
+        assert time.monotonic() - begun < cay.patience(10)
+        equal(instance.post(f"/v1/sandboxes/{box}/resume")["state"], "running")
+        equal(ask(instance, box, run, "here"), "0 here\n")
