@@ -55,17 +55,19 @@ static int make_devices(const struct rootfs *r)
 	return rc;
 }
 
-/* Is a pool of another instance mounted at @m? */
+/* Is a pool of another instance mounted at @m? Its path does not say: a directory above the state may be a symbolic link. */
 static bool is_foreign_pool(const char *state, const struct mountinfo *m)
 {
-	char top[PATH_MAX], file[PATH_MAX + sizeof("/pool.btrfs")];
+	char file[PATH_MAX + sizeof(".btrfs")], own[PATH_MAX];
+	struct stat found, ours;
 
-	if (!str_eq(m->type, "btrfs") || !str_ends(m->point, "/pool") ||
-		str_copy(top, sizeof(top), m->point) < 0)
+	if (!str_eq(m->type, "btrfs") || !str_ends(m->point, "/pool"))
 		return false;
-	top[strlen(top) - strlen("/pool")] = '\0';
-	(void)snprintf(file, sizeof(file), "%s/pool.btrfs", top);
-	return !str_eq(top, state) && access(file, F_OK) == 0;
+	(void)snprintf(file, sizeof(file), "%s.btrfs", m->point);
+	(void)snprintf(own, sizeof(own), "%s/pool", state);
+	if (access(file, F_OK) < 0 || stat(m->point, &found) < 0)
+		return false;
+	return stat(own, &ours) < 0 || ours.st_dev != found.st_dev;
 }
 
 /* A copy in our mount namespace would hold it for as long as the sandbox runs: its instance could not mount it anew behind a full disk. */

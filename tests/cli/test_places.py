@@ -207,6 +207,21 @@ def test_why_the_server_does_not_start_is_told(fresh, tmp):
 
 
 @require("root")
+def test_a_directory_above_the_state_may_be_a_symbolic_link(tmp):
+    """The pool is then mounted at another path than the one that the instance is told; the last part may be none."""
+    link = os.path.join(tmp, "link")
+    with contextlib.closing(cay.Instance(tmp)) as instance:
+        os.symlink(instance.dir, link)
+        instance.state = os.path.join(link, "state")
+        instance.start()
+        with instance.sandbox() as box:
+            equal(instance.ok(box, "echo here > /root/file; cat /root/file"), "here\n")
+            instance.post(f"/v1/sandboxes/{box}/stop")
+            instance.post(f"/v1/sandboxes/{box}/start")
+            equal(instance.ok(box, "cat /root/file"), "here\n")
+
+
+@require("root")
 def test_a_server_of_somebody_else_in_tmp_is_told_nothing(tmp):
     """An ordinary user without a directory for running programs has his socket below /tmp, where anybody may have been before."""
     os.chmod(tmp, 0o755)
