@@ -313,6 +313,15 @@ static void refill_in(struct server *srv, uint64_t ms)
 		(void)uv_timer_start(timer, on_refill, ms, 0);
 }
 
+/* What is prepared shows the machine as it is now. Without its mask there are still images. */
+static void pool_renew_mask(struct server *srv)
+{
+	struct err err;
+
+	if (pool_wants(srv) && server_make_mask(srv, &err) < 0)
+		log_warn("pool", "mask: %s", err.msg);
+}
+
 static void refill_main(void *arg)
 {
 	struct server *srv = arg;
@@ -321,8 +330,10 @@ static void refill_main(void *arg)
 	pool_clear(srv);
 	sandbox_trash_settle(srv);
 	(void)pool_look(srv);
-	if (unquiet_ns(srv) == 0)
+	if (unquiet_ns(srv) == 0) {
+		pool_renew_mask(srv);
 		rc = pool_fill(srv);
+	}
 	if (pool_bury(srv) && !srv->stopping)
 		refill_in(srv, POOL_RETRY_MS);
 	if (rc == 0 && (pool_wants(srv) || !list_empty(&srv->pool.stale)))

@@ -385,6 +385,7 @@ static int make_mask(struct server *srv, json_t *mounted, struct err *err)
 	const char *dir;
 	int rc;
 
+	log_debug("store", "the mask of the host image is made");
 	hide = json_array();
 	(void)json_array_append_new(hide, json_string(srv->state));
 	rc = job_run(srv, json_pack("{s:s,s:s,s:o}", "verb", "mask", "run", srv->run, "hide", hide),
@@ -392,7 +393,7 @@ static int make_mask(struct server *srv, json_t *mounted, struct err *err)
 	dir = json_string_value(json_object_get(ok, "dir"));
 	if (rc >= 0 && dir == NULL)
 		rc = err_raise(err, ERR_INTERNAL, "the mask job named no directory");
-	if (rc >= 0) { /* another request may have made it meanwhile */
+	if (rc >= 0) {
 		free(srv->mask);
 		srv->mask = str_dup(dir);
 		json_decref(srv->mask_for);
@@ -403,17 +404,38 @@ static int make_mask(struct server *srv, json_t *mounted, struct err *err)
 	return rc < 0 ? rc : 0;
 }
 
-int server_make_mask(struct server *srv, struct err *err)
+/* Return: what @srv->mask has to be made for, a new reference; NULL: it is as it should be. */
+static json_t *mask_wanted(struct server *srv)
 {
 	json_t *mounted;
 
-	if (ablated("mask_layer") || (srv->mask != NULL && !srv->rootless))
-		return 0;
-	mounted = srv->rootless ? mounted_in_host(srv) : NULL;
+	if (srv->mask != NULL && !srv->rootless)
+		return NULL;
+	mounted = srv->rootless ? mounted_in_host(srv) : json_null();
 	if (srv->mask == NULL || !json_equal(mounted, srv->mask_for))
-		return make_mask(srv, mounted, err);
+		return mounted;
 	json_decref(mounted);
-	return 0;
+	return NULL;
+}
+
+int server_make_mask(struct server *srv, struct err *err)
+{
+	json_t *wanted;
+	int rc;
+
+	if (ablated("mask_layer"))
+		return 0;
+	while ((wanted = mask_wanted(srv)) != NULL && srv->masking) {
+		json_decref(wanted);
+		(void)waiters_wait(&srv->mask_tried, 0); /* the job has a deadline */
+	}
+	if (wanted == NULL)
+		return 0;
+	srv->masking = true;
+	rc = make_mask(srv, wanted, err);
+	srv->masking = false;
+	waiters_wake(&srv->mask_tried);
+	return rc;
 }
 
 /* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */
@@ -623,6 +645,7 @@ static struct server *server_new(const struct server_setup *setup)
 	waiters_init(&srv->events_changed);
 	waiters_init(&srv->became_ready);
 	waiters_init(&srv->settled);
+	waiters_init(&srv->mask_tried);
 	srv->reserve_missing = true;
 	waiters_init(&srv->idle);
 	list_init(&srv->pumps);

@@ -265,6 +265,8 @@ struct server {
 	uint64_t events_seen;        /* last n that followers were told of */
 	char *mask;                  /* layer that hides parts of the host image, or NULL */
 	json_t *mask_for;            /* mounted_in_host() when it was made; rootless only */
+	bool masking;                /* a job makes it */
+	struct waiters mask_tried;   /* that job is over */
 	json_t *storage;             /* what the storage job said, or NULL */
 	struct err storage_error;
 	bool reserve_missing; /* see reserve.c */
@@ -339,7 +341,7 @@ void server_watch_processes(struct server *srv);
 /** server_stop() - end the loop after what is under way has been answered. */
 void server_stop(struct server *srv);
 
-/** server_make_mask() - have the layer made that hides the host image's private parts, if it is not there, or, rootless, is not for what is mounted now. 0 or an error. Context: waits. */
+/** server_make_mask() - have the layer made that hides the host image's private parts, if it is not there, or, rootless, is not for what is mounted now. By one job at a time. 0 or an error. Context: waits. */
 int server_make_mask(struct server *srv, struct err *err);
 
 /** server_storage_init() - have the pool made and mounted as @request (taken) says; the first time, what an earlier server left in it is recovered. Context: waits. */

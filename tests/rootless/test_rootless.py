@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same as an ordinary user: an account made for this test, with subordinate ids, and removed afterwards."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import json
@@ -105,6 +106,83 @@ def test_the_host_image_is_whole_where_something_is_mounted_below_its_directorie
                 look(apart=tool in mounted)
         look()
     as_user(tmp, check)
+
+
+@contextlib.contextmanager
+def mounted_at(place):
+    """A file system of its own."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,size=1m", "none", place], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def masks_made(instance):
+    """How often the server had the mask of the host image made."""
+    return leaks.read(instance.log).count("the mask of the host image is made")
+
+
+def create_at_once(instance, n):
+    """Create @n sandboxes of the host image side by side, and remove them."""
+    with concurrent.futures.ThreadPoolExecutor(n) as threads:
+        for box in list(threads.map(lambda _: instance.post("/v1/sandboxes", {})["id"], range(n))):
+            instance.remove(box)
+
+
+@require(*NEEDS)
+def test_the_mask_is_made_once_for_mounts_that_the_user_can_see(tmp):
+    """Layers and pods of other users come and go all the time, where nobody else may look; who creates a sandbox waits for none of them."""
+    in_own_mounts()
+
+    def check(instance, _user):
+        cay.wait_until(lambda: instance.get("/v1/version")["pool"] > 0, 60, "a prepared sandbox")
+        before = masks_made(instance)
+
+        def made(n=1):
+            """How often since the last look; it may be for a prepared sandbox, too."""
+            nonlocal before
+            create_at_once(instance, n)
+            last, before = before, masks_made(instance)
+            return before - last
+
+        equal(made(), 0)
+        with mounted_at("/opt/closed/one"):
+            equal(made(6), 1, "the first one takes directories above it apart")
+            with mounted_at("/opt/closed/two"), mounted_at("/opt/closed/three"):
+                equal(made(), 0, "nobody sees those")
+                with instance.sandbox() as box:
+                    equal(instance.ok(box, "ls /opt"), "closed\nopen\n")
+            with mounted_at("/opt/open"):
+                equal(made(), 1)
+            equal(made(), 1)
+
+    with mounted_at("/opt"):
+        for name in ("one", "two", "three"):
+            os.makedirs(f"/opt/closed/{name}")
+        os.mkdir("/opt/open")
+        os.chmod("/opt/closed", 0o710)
+        as_user(tmp, check, CAY_DEBUG="store")
+
+
+@require(*NEEDS)
+def test_sandboxes_are_prepared_for_what_is_mounted_now(tmp):
+    """Also where nobody has asked for the host image since: those that were prepared with the mask of before failed, and none was there for the next."""
+    in_own_mounts()
+
+    def check(instance, user):
+        path = os.path.join(user.pw_dir, "root.tar")
+        subprocess.run(["tar", "-C", "/usr/share/zoneinfo/Etc", "-cf", path, "UTC"], check=True)
+        image = instance.post("/v1/images", {"path": path})["id"]
+        cay.wait_until(lambda: instance.get("/v1/version")["pool"] > 0, 60, "a prepared sandbox")
+        with mounted_at("/opt/deep/place"):
+            with instance.sandbox(image=image):
+                cay.wait_until(lambda: instance.get("/v1/version")["pool"] > 0 or "could not be prepared" in leaks.read(instance.log), 60, "a prepared sandbox")
+            assert "could not be prepared" not in leaks.read(instance.log), leaks.read(instance.log)
+
+    with mounted_at("/opt"):
+        os.makedirs("/opt/deep/place")
+        as_user(tmp, check)
 
 
 @require(*NEEDS)
