@@ -530,6 +530,20 @@ def test_what_is_copied_out_replaces_no_device_pipe_or_link(tmp):
     equal(sorted(name for name in os.listdir(tmp) if name != "run"), ["link", "notes", "null", "pipe"])
 
 
+def test_a_directory_is_known_as_one_whatever_the_server_s_age(tmp):
+    """A server stays over an update; one of before names no parameter that it refuses."""
+    with open(os.path.join(tmp, "f"), "w", encoding="utf-8") as f:
+        f.write("data")
+    for error, into in (({"member": "format", "hint": "-"}, "%2Fd%2Ff"), ({"hint": "ask for it as tar"}, "%2Fd%2Ff"), ({"hint": ""}, "%2Fd")):
+        os.makedirs(os.path.join(tmp, into))
+        with fake.FakeCayd(os.path.join(tmp, into)) as server:
+            server.on("GET", "/v1/sandboxes/box/files", (400, {"error": {"code": "invalid", "message": "no file", **error}}))
+            server.cay("cp", os.path.join(tmp, "f"), "box:/d", want=None)
+            places = [one.target.split("path=")[1].split("&")[0] for one in server.requests if one.method == "PUT"]
+            equal(places, [into], str(error))
+        shutil.rmtree(os.path.join(tmp, into))
+
+
 def test_what_is_copied_into_a_directory_goes_nowhere_else(tmp):
     """A sandbox may have put links there: who names the directory means what is in it."""
     inside, outside = os.path.join(tmp, "inside"), os.path.join(tmp, "outside")

@@ -90,6 +90,16 @@ static int put_body(struct cli *cli, const char *target, const char *from, const
 	return rc < 0 ? rc : check_sent(cli, sent);
 }
 
+/* A server of before an update, which stays until it is stopped, names no parameter: it has this hint for directories alone. */
+static bool is_format_refused(const struct cli *cli)
+{
+	const char *member = cli_string(cli->error, "member", "");
+
+	return str_eq(member, "format") ||
+	       (member[0] == '\0' &&
+		       str_eq(cli_string(cli->error, "hint", ""), "ask for it as tar"));
+}
+
 /* Is @path in the sandbox a directory? The API says so when it is asked for the bytes: of all that is invalid then, this is the format. */
 static bool is_directory(struct cli *cli, const char *box, const char *path)
 {
@@ -99,8 +109,7 @@ static bool is_directory(struct cli *cli, const char *box, const char *path)
 
 	if (rc >= 0)
 		http_client_close(&cli->http); /* the bytes are not wanted */
-	return rc < 0 && cli->err.code == ERR_INVALID &&
-	       str_eq(cli_string(cli->error, "member", ""), "format");
+	return rc < 0 && cli->err.code == ERR_INVALID && is_format_refused(cli);
 }
 
 static int put_tree(struct cli *cli, const char *from, const struct copy_side *to, bool into)
