@@ -54,7 +54,7 @@ def test_the_unit_starts_the_installed_program(tmp):
     with open(os.path.join(top, "lib/systemd/system/cayd.service"), encoding="utf-8") as f:
         unit = f.read()
     contains(unit, f"ExecStart={prefix}/bin/cayd --foreground")
-    for line in ("Delegate=yes", "KillMode=process"):
+    for line in ("Delegate=yes", "KillMode=process", "LimitCORE=1"):
         contains(unit, line)
     service = re.search(r"^\[Service\]$(.*?)^\[", unit, flags=re.M | re.S)[1]
     equal(sorted(set(re.findall(r"^(\w+)=", service, flags=re.M)) - HARMLESS), [],
