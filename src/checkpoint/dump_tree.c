@@ -160,12 +160,15 @@ static bool is_confined(const struct dump *d, const struct dump_process *p)
 	return proc_number(p->status, "NoNewPrivs", 10, 0) != 0;
 }
 
-/* Orphans have SIGCHLD, and so has what comes from outside. What a zombie has sent it need not send again: it is found as one that sends nothing (__WCLONE). */
+/* Orphans have SIGCHLD, and so has what comes from outside. What a zombie has sent it need not send again: it is found as one that sends nothing (__WCLONE). So is one with a number that is no signal, of which clone(2) takes any of 8 bits, and clone3(2) none. */
 static uint32_t signal_at_end(const struct dump_process *p, const struct dump_process *parent)
 {
-	if (parent == NULL || p->stat.exit_signal == SIGCHLD)
+	int sig = p->stat.exit_signal;
+	bool sends = !p->tracee.zombie && sig > 0 && sig < NSIG;
+
+	if (parent == NULL || sig == SIGCHLD)
 		return 0;
-	return 1 + (p->tracee.zombie ? 0 : (uint32_t)p->stat.exit_signal);
+	return 1 + (sends ? (uint32_t)sig : 0);
 }
 
 int dump_tree(struct dump *d, struct err *err)

@@ -2,6 +2,9 @@
 /* What a parent is told when a child ends: SIGCHLD, another signal, or nothing (clone(2)), and which waits find such a child (__WCLONE). Of those that live, are stopped, have ended. */
 #include "object.h"
 
+/* no signal, which clone(2) takes all the same: nothing is told then */
+#define UNKNOWN 200
+
 static int go[2];
 static sigset_t told;
 
@@ -71,7 +74,7 @@ static void end(pid_t pid, int sig)
 
 int main(void)
 {
-	pid_t usual, other, silent, stopped, ended;
+	pid_t usual, other, silent, unknown, stopped, ended;
 	siginfo_t info = { 0 };
 
 	(void)sigemptyset(&told);
@@ -87,6 +90,7 @@ int main(void)
 	usual = child(SIGCHLD, live);
 	other = child(SIGUSR1, live);
 	silent = child(0, live);
+	unknown = child(UNKNOWN, live);
 
 	object_ready();
 
@@ -94,6 +98,7 @@ int main(void)
 	check_found(usual, true);
 	check_found(other, false);
 	check_found(silent, false);
+	check_found(unknown, false);
 	check_found(stopped, false);
 	MUST(waitid(P_PID, (id_t)stopped, &info, WSTOPPED | WNOHANG | __WALL) == 0);
 	MUST(info.si_pid == 0);
@@ -105,6 +110,8 @@ int main(void)
 	hear_of_stop();
 	MUST(kill(silent, SIGSTOP) == 0 && wait_for(silent, WSTOPPED) == SIGSTOP);
 	hear_of_stop();
+	MUST(kill(unknown, SIGSTOP) == 0 && wait_for(unknown, WSTOPPED) == SIGSTOP);
+	hear_of_stop();
 	end(usual, SIGCHLD);
 	MUST(kill(other, SIGCONT) == 0 && wait_for(other, WCONTINUED) == SIGCONT);
 	hear_of_stop();
@@ -112,6 +119,9 @@ int main(void)
 	MUST(kill(silent, SIGCONT) == 0 && wait_for(silent, WCONTINUED) == SIGCONT);
 	hear_of_stop();
 	end(silent, 0);
+	MUST(kill(unknown, SIGCONT) == 0 && wait_for(unknown, WCONTINUED) == SIGCONT);
+	hear_of_stop();
+	end(unknown, 0);
 	MUST(kill(stopped, SIGCONT) == 0 && wait_for(stopped, WCONTINUED) == SIGCONT);
 	hear_of_stop();
 	end(stopped, SIGUSR2);
