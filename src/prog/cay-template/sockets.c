@@ -506,21 +506,20 @@ static int connect_to_itself(description *d)
 
 	bind_socket(fd, d);
 	connect_as(&d->other, fd, d->remote);
-	send_waiting(fd, fd, d);
-	set_options(fd, d);
 	return fd;
 }
 
 void sockets_connect(description *d, description *peer, int ret[2])
 {
-	if (is_own_peer(d)) {
+	bool own = is_own_peer(d);
+
+	if (own)
 		ret[0] = connect_to_itself(d);
-		return;
-	}
-	connect_ends(d, peer, ret);
+	else
+		connect_ends(d, peer, ret);
 	/* before a program's own limits, which hold for less than what both ends have */
 	if (!is_unix(d))
-		send_waiting(ret[1], ret[0], d);
+		send_waiting(ret[own ? 0 : 1], ret[0], d);
 	if (!is_unix(d) && peer != NULL)
 		send_waiting(ret[0], ret[1], peer);
 	set_options(ret[0], d);

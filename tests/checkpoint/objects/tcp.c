@@ -70,7 +70,7 @@ int main(void)
 	int listener = server(&a), one = 1, value = 0, ends[2], half[2], lonely[2], udp[2];
 	socklen_t n = sizeof(value), length = sizeof(datagrams);
 	in_port_t own, own_port;
-	int own_end = own_peer();
+	int own_end = own_peer(), deaf_end = own_peer();
 
 	for (size_t i = 0; i < sizeof(bulk); i++)
 		bulk[i] = (char)(i * 13);
@@ -92,6 +92,7 @@ int main(void)
 	own = port(ends[0], false);
 	own_port = port(own_end, false);
 	MUST(write(own_end, bulk, sizeof(bulk)) == sizeof(bulk));
+	MUST(write(deaf_end, "last", 4) == 4 && shutdown(deaf_end, SHUT_RD) == 0);
 	MUST(setsockopt(ends[1], SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0);
 
 	int fresh;
@@ -118,5 +119,7 @@ int main(void)
 	MUST(port(own_end, false) == own_port && port(own_end, true) == own_port);
 	read_bulk(own_end, bulk, got);
 	object_talk(own_end, own_end);
+	MUST(recv(deaf_end, got, 64, MSG_DONTWAIT) == 4 && memcmp(got, "last", 4) == 0);
+	MUST(recv(deaf_end, got, 64, MSG_DONTWAIT) == 0);
 	return object_done();
 }
