@@ -57,6 +57,7 @@ static int send_order(int sock, const struct fork_place *place)
 		.told_error = (uint32_t)place->told_error,
 		.told_listen = place->listen,
 		.nameless = !feature_withheld(FEATURE_OVERLAY_TMPFILE),
+		.counts = feature_withheld(FEATURE_TIMER_IDS),
 		.learns = place->learns,
 		.single_id = place->single_id,
 		.hold = place->hold,

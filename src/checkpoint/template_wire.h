@@ -174,7 +174,9 @@ struct template_fork {
 		hold; /* the processes wait for TEMPLATE_GO when they are complete (TEMPLATE_READY); else only TEMPLATE_RUNNING is said */
 	uint32_t wipe;          /* MADV_WIPEONFORK: that memory is empty, as behind fork(2) */
 	uint32_t landlock_size; /* 0 = no Landlock domain */
-	uint32_t nameless;      /* files may be made without a name (O_TMPFILE) */
+	uint16_t nameless;      /* files may be made without a name (O_TMPFILE) */
+	uint16_t
+		counts; /* POSIX timers are counted up to their numbers also where the kernel would take these. It halves a word that was @nameless's: templates of earlier builds take the order */
 	uint32_t
 		learns; /* filters of programs count while they are installed: they cannot be suspended (PTRACE_O_SUSPEND_SECCOMP) */
 	uint64_t landlock_files, landlock_scoped;

@@ -326,6 +326,12 @@ def test_high_timers_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_timers_that_are_counted_up_to(tmp):
+    with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "timer_ids"}).start()) as instance:
+        both_go_on(instance, "timers")
+
+
+@require("root", "cgroup2")
 def test_timers_that_are_out_of_reach(tmp):
     """Before Linux 6.15 a number is reached by counting. Refused by name, and told in advance."""
     with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "timer_ids"}).start()) as instance, instance.sandbox() as box:

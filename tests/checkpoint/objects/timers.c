@@ -4,6 +4,9 @@
 
 #include <sys/resource.h>
 
+/* of one timer: where the kernel takes no numbers it is reached by counting */
+#define HIGH 5000
+
 struct event {
 	uint64_t value;
 	int signal, notify, tid, pad[11];
@@ -36,6 +39,17 @@ static int create(int clock, int notify, int sig, int tid, uint64_t value)
 
 	MUST(syscall(SYS_timer_create, clock, &e, &id) == 0);
 	return id;
+}
+
+/* The next number is at least @at, as in a program that makes a timer for each thing it does. */
+static void spend_numbers(int at)
+{
+	int id;
+
+	do {
+		id = create(CLOCK_MONOTONIC, SIGEV_NONE, 0, 0, 0);
+		MUST(syscall(SYS_timer_delete, id) == 0);
+	} while (id + 1 < at);
 }
 
 static void set(int id, long first_ms, long every_ms)
@@ -132,7 +146,9 @@ int main(void)
 	quiet = create(CLOCK_BOOTTIME, SIGEV_NONE, 0, 0, 2);
 	thread_timer = create(CLOCK_MONOTONIC, SIGEV_THREAD_ID, SIGRTMIN + 3, tid, 3);
 	used = create(CLOCK_PROCESS_CPUTIME_ID, SIGEV_NONE, 0, 0, 0);
+	spend_numbers(HIGH);
 	spent = create(CLOCK_MONOTONIC, SIGEV_NONE, 0, 0, 0);
+	MUST(spent >= HIGH);
 	set(often, 20, 20);
 	set(hour, 3600000, 7200000);
 	set(quiet, 1800000, 0);
