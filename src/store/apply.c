@@ -20,8 +20,9 @@
 
 #include <sys/fsuid.h>
 
-#define JOURNAL_NEW ".new"
-#define INSIDE      (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
+#define JOURNAL_NEW    ".new"
+#define JOURNAL_FAILED ".failed" /* nobody undoes it any more: a person has to look */
+#define INSIDE         (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
 
 int apply_as(uid_t uid, gid_t gid, const json_t *groups)
 {
@@ -488,20 +489,16 @@ static int refuse_step(const struct step *s, int rc, struct err *err)
 {
 	if (rc == -ESTALE || rc == -EEXIST || rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP)
 		(void)err_raise(err, ERR_CONFLICT,
-			"'%s' changed on the host while the changes were applied; nothing was applied",
-			s->path);
+			"'%s' changed on the host while the changes were applied", s->path);
 	else if (rc == -EACCES || rc == -EPERM)
-		(void)err_raise(err, ERR_DENIED,
-			"you may not change '%s' on the host; nothing was applied", s->path);
+		(void)err_raise(err, ERR_DENIED, "you may not change '%s' on the host", s->path);
 	else if (rc == -EBUSY)
-		(void)err_raise(err, ERR_UNSUPPORTED,
-			"a file system is mounted on '%s'; nothing was applied", s->path);
+		(void)err_raise(err, ERR_UNSUPPORTED, "a file system is mounted on '%s'", s->path);
 	else if (rc == -EXDEV)
 		(void)err_raise(err, ERR_UNSUPPORTED,
-			"'%s' lies on another file system than its directory; nothing was applied",
-			s->path);
+			"'%s' lies on another file system than its directory", s->path);
 	else
-		(void)err_raise_sys(err, rc, "apply '%s'; nothing was applied", s->path);
+		(void)err_raise_sys(err, rc, "apply '%s'", s->path);
 	return rc;
 }
 
@@ -526,6 +523,20 @@ static int do_steps(const json_t *journal, size_t *done, struct err *err)
 	return 0;
 }
 
+/* Before the reason in @err: that may be long. */
+static void tell_rest(const json_t *journal, bool stuck, struct err *err)
+{
+	const char *id = json_string_value(json_object_get(journal, "id"));
+
+	if (stuck)
+		err_context(err,
+			"not everything could be put back, what is missing lies in '" APPLY_STAGING
+			"%s' (the steps: 'apply/%s.json" JOURNAL_FAILED "')",
+			id, id);
+	else
+		err_context(err, "nothing was applied");
+}
+
 /* @stuck: not all of it could be undone. */
 static int do_all(const json_t *journal, json_t *known, bool *stuck, struct err *err)
 {
@@ -538,14 +549,10 @@ static int do_all(const json_t *journal, json_t *known, bool *stuck, struct err 
 			rc = fault("store.apply.synced");
 		if (rc == 0)
 			return 0;
-		(void)err_raise_sys(err, rc, "write the changes to disk; nothing was applied");
+		(void)err_raise_sys(err, rc, "write the changes to disk");
 	}
 	*stuck = undo(journal, done, known) < 0;
-	if (*stuck)
-		err_context(err,
-			"not everything could be put back, what is missing lies in '" APPLY_STAGING
-			"%s'",
-			json_string_value(json_object_get(journal, "id")));
+	tell_rest(journal, *stuck, err);
 	return rc;
 }
 
@@ -569,6 +576,14 @@ static int settle(int dir, const char *name, const json_t *journal)
 		return -errno;
 	apply_discard(journal);
 	return unlinkat(dir, undone, 0) < 0 ? -errno : 0;
+}
+
+/* A journal that cannot be undone must not keep the server from starting, nor be undone when nobody expects it any more. */
+static int set_aside(int dir, const char *name)
+{
+	cleanup_free char *failed = str_dupf("%s" JOURNAL_FAILED, name);
+
+	return renameat(dir, name, dir, failed) < 0 ? -errno : 0;
 }
 
 void apply_abandon(const struct store *store, const json_t *journal)
@@ -609,8 +624,8 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 		apply_keep(store, sandbox, known);
 	json_decref(known);
 	if (rc < 0) {
-		/* staging that still holds something of the host is kept */
-		(void)(stuck ? unlinkat(dir, name, 0) : settle(dir, name, journal));
+		/* staging that still holds something of the host is kept, and what says whose it is */
+		(void)(stuck ? set_aside(dir, name) : settle(dir, name, journal));
 		return rc;
 	}
 	if (renameat(dir, name, dir, done) < 0 || fsync(dir) < 0)
@@ -623,16 +638,13 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 	return rc;
 }
 
-/* A journal that cannot be undone must not keep the server from starting, nor be undone when nobody expects it any more: a person has to look. */
 static int give_up(int dir, const char *name, const char *id, int why, struct err *err)
 {
-	cleanup_free char *failed = str_dupf("%s.failed", name);
-
-	(void)renameat(dir, name, dir, failed);
+	(void)set_aside(dir, name);
 	return err_raise_sys(err, why,
 		"undo the apply '%s', which was broken off: what it took away lies in '" APPLY_STAGING
-		"%s' of its directories (the steps: 'apply/%s')",
-		id, id, failed);
+		"%s' of its directories (the steps: 'apply/%s" JOURNAL_FAILED "')",
+		id, id, name);
 }
 
 static int undo_journal(

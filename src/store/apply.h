@@ -59,7 +59,8 @@ void apply_abandon(const struct store *store, const json_t *journal);
 
 /**
  * apply_run() - write @journal to STATE/apply, do its steps, mark it done, clean up. Everything is staged already.
- * Return: 0; -errno with @err when it was undone: %ERR_CONFLICT when something on the host moved under our hands.
+ * Return: 0; -errno with @err when it was undone: %ERR_CONFLICT when something on the host moved under our hands. Where not all of it could be undone
+ * the staging directories stay, and the journal as STATE/apply/ID.json.failed: @err names both.
  */
 int apply_run(const struct store *store, const json_t *journal, struct err *err) attr_must_use;
 
