@@ -274,7 +274,8 @@ static int stop_and_look(struct keeper *k, struct dump_order *order,
 	if (rc == 0)
 		rc = begin_files(k, err);
 	/* for copies, and for who makes these: nobody runs who could take it */
-	box_lend_pids(&k->box, TEMPLATE_PIDS_MAX);
+	if (rc == 0)
+		box_lend_pids(&k->box, TEMPLATE_PIDS_MAX);
 	(void)fault("live.capture.stopped");
 	/* all are stopped by now: calls made in them run only when the group is thawed */
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)

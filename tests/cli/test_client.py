@@ -197,7 +197,7 @@ def test_an_interrupted_apply_goes_on_and_says_so(tmp):
     def answer(_request):
         asked.set()
         go_on.wait(30)
-        return 200, {"changes": []}
+        return 200, {"changes": [{"path": "/p/a", "kind": "modified"}]}
     with fake.FakeCayd(tmp) as server:
         server.on("POST", "/v1/sandboxes/box/apply", answer)
         process = subprocess.Popen([fake.CAY, "apply", "box"], env=server.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

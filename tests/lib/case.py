@@ -285,6 +285,9 @@ def main():
     """case.py FILE RESULT_FD PARTS KEEP: run by tests/run.py."""
     path, fd, parts, keep = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1"
     os.set_inheritable(fd, False)
+    # a script has what it starts behind itself ignore these, and what is ignored is inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     os.environ["MALLOC_PERTURB_"] = "165"  # memory that was given back is not what it was: using it shows (here, not in benchmarks: it costs)
     os.environ["CAY_STRICT"] = "1"  # what the programs otherwise only log as a fault of theirs ends them
     runner = Runner(path, os.fdopen(fd, "w"), parts.split(","), keep)
