@@ -197,7 +197,7 @@ static int add_part(struct rootfs *r, const struct spec_layers *lower, const cha
 	const char *name, struct rootfs_parts *parts, struct err *err);
 
 /*
- * The directory has mounts below it: its subdirectories are taken one by one instead. The rest, and what is small, is in the mask (store/mask.c: plan_apart()), whose opaque
+ * The directory has mounts below it: its subdirectories are taken one by one instead. The rest, and what is small, is in the mask (store/mask_plan.c: plan_apart()), whose opaque
  * directories are not the host's any more.
  */
 static int split_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
