@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* System calls that wait: they go on waiting, nobody is told of a stop, and each ends as it would have. */
+#include "asleep.h"
 #include "object.h"
 
 #include <linux/futex.h>
@@ -117,27 +118,6 @@ static void *thread(void *argument)
 	return NULL;
 }
 
-/* In its call: the kernel says which. */
-static void wait_until_asleep(int i)
-{
-	char path[64], text[256];
-	pid_t tid;
-
-	while ((tid = tids[i]) == 0)
-		(void)sched_yield();
-	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	for (;;) {
-		int fd = open(path, O_RDONLY);
-		ssize_t n = read(fd, text, sizeof(text) - 1);
-
-		MUST(n > 0 && close(fd) == 0);
-		text[n] = '\0';
-		if (strstr(text, ") S ") != NULL)
-			return;
-		(void)sched_yield();
-	}
-}
-
 /* In a fork the call has been made again: with the time that remained when it was stopped, which the kernel wrote to @of. The source's goes on by itself. */
 static void expect_rest(int i, long nr, unsigned int argument, const struct timespec *of)
 {
@@ -146,7 +126,7 @@ static void expect_rest(int i, long nr, unsigned int argument, const struct time
 	long now;
 	FILE *f;
 
-	wait_until_asleep(i);
+	asleep_await(&tids[i]);
 	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tids[i]);
 	f = fopen(path, "r");
 	MUST(f != NULL && fgets(text, sizeof(text), f) != NULL && fclose(f) == 0);
@@ -170,7 +150,7 @@ int main(void)
 		MUST(pthread_create(&threads[i], NULL, thread, (void *)(intptr_t)i) == 0);
 	}
 	for (int i = 0; i < CALLS; i++)
-		wait_until_asleep(i);
+		asleep_await(&tids[i]);
 
 	object_ready();
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls with a time limit of the socket's (SO_RCVTIMEO, SO_SNDTIMEO) or of a lock's: nobody is told of a stop, and each ends as it would have. */
+#include "asleep.h"
 #include "object.h"
 
 #include <sys/sem.h>
@@ -180,27 +181,6 @@ static void *thread(void *argument)
 	return NULL;
 }
 
-/* In its call: the kernel says which. */
-static void wait_until_asleep(int i)
-{
-	char path[64], text[256];
-	pid_t tid;
-
-	while ((tid = tids[i]) == 0)
-		(void)sched_yield();
-	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	for (;;) {
-		int fd = open(path, O_RDONLY);
-		ssize_t n = read(fd, text, sizeof(text) - 1);
-
-		MUST(n > 0 && close(fd) == 0);
-		text[n] = '\0';
-		if (strstr(text, ") S ") != NULL)
-			return;
-		(void)sched_yield();
-	}
-}
-
 int main(void)
 {
 	struct timespec moment = { 0, 50000000 };
@@ -210,7 +190,7 @@ int main(void)
 	for (int i = 0; i < CALLS; i++)
 		MUST(pthread_create(&threads[i], NULL, thread, (void *)(intptr_t)i) == 0);
 	for (int i = 0; i < CALLS; i++)
-		wait_until_asleep(i);
+		asleep_await(&tids[i]);
 
 	object_ready();
 
