@@ -748,6 +748,7 @@ int server_run(const struct server_setup *setup)
 {
 	struct server *srv = server_new(setup);
 	uv_signal_t term, interrupt;
+	sigset_t none;
 	uv_loop_t loop;
 	struct err err;
 
@@ -771,6 +772,8 @@ int server_run(const struct server_setup *setup)
 	term.data = interrupt.data = srv;
 	(void)uv_signal_start(&term, on_signal, SIGTERM);
 	(void)uv_signal_start(&interrupt, on_signal, SIGINT);
+	(void)sigemptyset(&none); /* main() has held them back */
+	(void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 	heads_settle(srv);
 	(void)server_event(srv, NULL, EVENT_SERVER_STARTED, NULL,
 		json_pack("{s:s,s:b}", "version", CAY_VERSION, "process_events",

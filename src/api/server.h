@@ -310,7 +310,7 @@ struct server_setup {
 		through; /* "host:port" of an HTTP proxy that all HTTP of gateways goes through; NULL: none */
 };
 
-/** server_run() - open everything, serve until asked to end. Return: exit status. */
+/** server_run() - open everything, serve until asked to end by SIGTERM, SIGINT or its API; the two signals are unblocked. Return: exit status. */
 int server_run(const struct server_setup *setup);
 
 /** server_acknowledge() - say so to the other end when events up to number @n are in the journal. */

@@ -152,7 +152,7 @@ void box_lend_memory(struct box *box);
 
 /**
  * box_take_back_memory() - of what box_lend_memory() has lent, all that is not in use. With control groups of version 2 it is all of it, and the kernel ends programs that have taken
- * it; with those of version 1 they keep what they have, get no more, and it is to be called again.
+ * it; with those of version 1 they keep what they have, get 1 MiB more, once, and it is to be called again.
  * Return: bytes that are still lent.
  */
 uint64_t box_take_back_memory(struct box *box);

@@ -339,6 +339,9 @@ bool box_changed(const struct box *box)
 
 /* --- what is lent --- */
 
+/* What is left to programs that have taken more than was asked for, or the next page that one of them touches, to give something up, ends it. */
+#define LOAN_SLACK (1U << 20)
+
 void box_lend_ready(struct box *box)
 {
 	if (box->pids_max < 0 && box_group_limits(&box->done).pids != 0)
@@ -387,7 +390,7 @@ uint64_t box_take_back_memory(struct box *box)
 
 	if (lend_bytes(box, 0) == 0)
 		return 0;
-	used = cgroup_memory(&box->cgroup);
+	used = cgroup_memory(&box->cgroup) + LOAN_SLACK;
 	if (used > asked && used - asked < box->lent.memory_bytes)
 		(void)!lend_bytes(box, used - asked);
 	return box->lent.memory_bytes;

@@ -224,6 +224,18 @@ static int read_through(const char **ret)
 	return -EINVAL;
 }
 
+/* Whoever can connect may ask us to end: server_run() lets that in when it can listen to it. */
+static void hold_back_ends(void)
+{
+	sigset_t ends;
+
+	(void)sigemptyset(&ends);
+	(void)sigaddset(&ends, SIGTERM);
+	(void)sigaddset(&ends, SIGINT);
+	(void)sigprocmask(SIG_BLOCK, &ends, NULL);
+	(void)signal(SIGPIPE, SIG_IGN);
+}
+
 static int serve(struct place *p, int lock, int ready_fd)
 {
 	struct server_setup setup = { .state = p->state,
@@ -261,6 +273,7 @@ static int serve(struct place *p, int lock, int ready_fd)
 		return 1;
 	}
 	setup.spawn_fd = start_spawn(p);
+	hold_back_ends();
 	urgency_set(
 		true); /* everybody waits for its words; nothing is started by it from here on */
 	setup.listen_fd = setup.spawn_fd < 0 ? -ECHILD : listen_api(p);
@@ -275,7 +288,6 @@ static int serve(struct place *p, int lock, int ready_fd)
 		log_error("start", "drop privileges: %s", strerrordesc_np(-rc));
 		return 1;
 	}
-	(void)signal(SIGPIPE, SIG_IGN);
 	setup.ready_fd = ready_fd;
 	setup.lock_fd = lock;
 	return server_run(&setup);
