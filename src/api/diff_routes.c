@@ -346,7 +346,8 @@ static int apply_trees(struct apply *a, json_t **ret, struct err *err)
 		stack = side_stack(a->call->srv, &a->from, tree);
 		(void)json_array_set(stack, json_array_size(stack) - 1, target);
 		(void)json_array_append_new(
-			trees, json_pack("{s:o,s:O,s:o}", "target", target, "source",
+			trees, json_pack("{s:o,s:O,s:O,s:o}", "target", target, "at",
+				       json_object_get(m, "target"), "source",
 				       json_object_get(m, "source"), "a", stack));
 	}
 	*ret = trees;
@@ -411,6 +412,7 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 		(json_int_t)http_peer_uid(a->call->conn), "gid",
 		(json_int_t)http_peer_gid(a->call->conn), "groups", groups, "allow_exec",
 		(int)json_is_true(json_object_get(a->call->body, "allow_exec")));
+	(void)json_object_set(request, "paths", json_object_get(a->call->body, "paths"));
 	rc = job_run(a->call->srv, request, gather_frame, &g, &ok, err);
 	if (rc == 0) {
 		(void)json_object_set_new(ok, "n", json_incref(json_object_get(ok, "changes")));
@@ -533,9 +535,20 @@ static void applied_event(const struct apply *a, const json_t *result)
 	const char *to = json_string_value(json_object_get(a->call->body, "to"));
 
 	(void)server_event(a->call->srv, a->sb, EVENT_FILES_APPLIED, NULL,
-		json_pack("{s:s?,s:I,s:O}", "to", to, "changes",
-			(json_int_t)json_array_size(json_object_get(result, "changes")), "dry_run",
+		json_pack("{s:s?,s:I,s:O,s:O}", "to", to, "changes",
+			(json_int_t)json_array_size(json_object_get(result, "changes")), "left",
+			json_object_get(result, "left"), "dry_run",
 			json_object_get(result, "dry_run")));
+}
+
+static int check_wish(const json_t *body, struct err *err)
+{
+	if (json_object_get(body, "paths") == NULL || json_object_get(body, "if_argv") == NULL)
+		return 0;
+	return err_member(err,
+		err_raise(err, ERR_INVALID,
+			"'if_argv' checks all changes, and 'paths' applies a part of them: one or the other"),
+		"paths");
 }
 
 int api_sandbox_apply(struct api_call *call, struct err *err)
@@ -547,7 +560,9 @@ int api_sandbox_apply(struct api_call *call, struct err *err)
 	a.sb = sandbox_find(call->srv, call->segments[0], err);
 	if (a.sb == NULL)
 		return -ENOENT;
-	rc = sandbox_not_lent(a.sb, err);
+	rc = check_wish(call->body, err);
+	if (rc == 0)
+		rc = sandbox_not_lent(a.sb, err);
 	if (rc == 0)
 		rc = sandbox_lock(a.sb, err);
 	if (rc == 0) {

@@ -14,6 +14,11 @@
 
 #define APPLY_STAGING ".cay-apply-"
 
+/* Beside the targets in what apply_recall() gives: handles of the host's files that an apply of a part took away, and what was copied up from them was not brought by it; */
+#define APPLY_TAKEN "taken"
+/* and how many such there are of each target where files have no handles (rootless) */
+#define APPLY_VACATED "vacated"
+
 /** apply_mtime_ns() - when it was last written to, in ns of the wall clock. */
 static inline int64_t apply_mtime_ns(const struct stat *st)
 {

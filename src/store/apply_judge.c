@@ -195,6 +195,14 @@ static bool was_succeeded(const struct plan *p, const struct origin *o, size_t n
 	return false;
 }
 
+/* Did an apply of a part, which did not bring this entry, take away what it was copied up from? */
+static bool was_taken(const struct plan *p, const struct origin *o, size_t n)
+{
+	cleanup_free char *origin = origin_text(o, n);
+
+	return json_object_get(json_object_get(p->applied, APPLY_TAKEN), origin) != NULL;
+}
+
 /* Did an earlier apply put something there, which the host has not any more? */
 static bool took_away(const struct plan *p, const struct change *c)
 {
@@ -214,7 +222,8 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 		return true;
 	return origin_opens(
 		       p->source >= 0 ? p->source : p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
-	       origin_opens(p->job->store.pool, &o, (size_t)n) || was_succeeded(p, &o, (size_t)n);
+	       origin_opens(p->job->store.pool, &o, (size_t)n) || was_succeeded(p, &o, (size_t)n) ||
+	       was_taken(p, &o, (size_t)n);
 }
 
 /* Is it @st that an earlier apply of this sandbox left somewhere in this directory, put back when that was undone, say? */
@@ -250,7 +259,7 @@ static bool origin_moved(const struct plan *p, const struct change *c)
  * Rootless an origin is empty: it says that a file was copied up, not from where. Of the layer on the host itself that is from the host; a new one was
  * either moved inside, which leaves the place of a host's file without it, or its place on the host is gone.
  */
-static void count_copied(struct plan *p, const struct change *c)
+static void count_copied(struct plan *p, const struct change *c, bool brought)
 {
 	const struct found *a = c->after, *b = c->before;
 	const char *name;
@@ -261,24 +270,44 @@ static void count_copied(struct plan *p, const struct change *c)
 		return;
 	copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
 		 origin_get(p->a.xattr, dir, name, &(struct origin){ 0 }) == 0;
-	if (copied && b->kind == FOUND_NONE)
+	if (copied && b->kind == FOUND_NONE && brought)
 		(void)json_array_append_new(p->copied, apply_hex(c->path));
+	else if (copied && b->kind == FOUND_NONE)
+		p->n_copied_left++;
 	else if (!copied && b->kind == FOUND_FILE)
-		p->n_vacant++;
+		++*(brought ? &p->n_vacant : &p->n_vacant_left);
+}
+
+static size_t vacated_before(const struct plan *p)
+{
+	return (size_t)json_integer_value(
+		json_object_get(json_object_get(p->applied, APPLY_VACATED), p->target));
+}
+
+/* The places that this apply makes vacant count for what it leaves. */
+static void keep_vacated(struct plan *p)
+{
+	size_t vacant = vacated_before(p) + p->n_vacant, copied = json_array_size(p->copied);
+	size_t kept = vacant > copied ? vacant - copied : 0;
+
+	if (kept > p->n_copied_left)
+		kept = p->n_copied_left;
+	if (kept > 0 || vacated_before(p) > 0)
+		(void)json_object_set_new(p->vacated, p->target, json_integer((json_int_t)kept));
 }
 
 static void judge_copied(struct plan *p)
 {
+	size_t vacant = p->n_vacant + p->n_vacant_left + vacated_before(p), i;
 	json_t *hex;
-	size_t i;
 
-	if (json_array_size(p->copied) <= p->n_vacant)
+	if (json_array_size(p->copied) + p->n_copied_left <= vacant)
 		return;
 	json_array_foreach (p->copied, i, hex) {
 		cleanup_free char *path = apply_bytes(hex);
 
 		plan_note(p->conflicts, p, path,
-			p->n_vacant == 0
+			vacant == 0
 				? "it was removed on the host after the sandbox had changed it"
 				: "it, or another one of those with this reason, was removed on the host");
 	}
@@ -578,7 +607,7 @@ static void note_renamed(struct plan *p, const struct change *c)
 void plan_judge_begin(struct plan *p)
 {
 	p->copied = json_array();
-	p->n_vacant = 0;
+	p->n_vacant = p->n_vacant_left = p->n_copied_left = 0;
 	p->above[0] = '\0';
 	p->untold = json_array();
 	find_successors(p);
@@ -588,7 +617,13 @@ void plan_judge(struct plan *p, const struct change *c)
 {
 	judge(p, c);
 	note_renamed(p, c);
-	count_copied(p, c);
+	count_copied(p, c, true);
+}
+
+void plan_leave(struct plan *p, const struct change *c)
+{
+	apply_part_leave(p, c);
+	count_copied(p, c, false);
 }
 
 int plan_judge_end(struct plan *p, bool whole, struct err *err)
@@ -597,6 +632,7 @@ int plan_judge_end(struct plan *p, bool whole, struct err *err)
 
 	if (whole) {
 		judge_copied(p);
+		keep_vacated(p);
 		rc = judge_untold(p, err);
 	}
 	json_decref(p->untold);

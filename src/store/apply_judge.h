@@ -8,6 +8,7 @@
 #define CAY_STORE_APPLY_JUDGE_H
 
 #include "base/clock.h"
+#include "store/apply_part.h"
 #include "store/apply_stage.h"
 #include "store/changes.h"
 #include "store/job.h"
@@ -38,15 +39,21 @@ struct plan {
 	bool above_dangles, above_renamed; /* and what it found */
 	struct stack a, b;
 	json_t *untold; /* what brings something and was not found dangerous: [path in hex, is it a directory, a program] */
+	struct apply_part part; /* what is brought of the changes */
 	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
 	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
+	size_t n_copied_left, n_vacant_left; /* as many more are in what is not brought */
+	json_t *vacated; /* rootless, by target: so many places are vacant by applies, and what was copied up from there is not brought yet */
 };
 
 /** plan_judge_begin() - of the tree at hand, whose stacks are open. */
 void plan_judge_begin(struct plan *p);
 
-/** plan_judge() - one change of it: fills the lists of @p. */
+/** plan_judge() - one change of it that is brought: fills the lists of @p. */
 void plan_judge(struct plan *p, const struct change *c);
+
+/** plan_leave() - one that is not. */
+void plan_leave(struct plan *p, const struct change *c);
 
 /**
  * plan_judge_end() - what only all changes together tell, and the end of plan_judge_begin().

@@ -126,8 +126,13 @@ static void plan_steps(struct plan *p, const struct change *c)
 static int on_change(const struct change *c, void *arg)
 {
 	struct plan *p = arg;
-	int rc = changes_add(&p->changes, c, p->target, &p->a, &p->b);
+	int rc;
 
+	if (!apply_part_has(&p->part, c)) {
+		plan_leave(p, c);
+		return 0;
+	}
+	rc = changes_add(&p->changes, c, p->target, &p->a, &p->b);
 	if (rc != 0)
 		return rc;
 	plan_judge(p, c);
@@ -141,6 +146,7 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 	const json_t *a = json_object_get(t, "a");
 	const char *last = json_string_value(json_array_get(a, json_array_size(a) - 1));
 	const char *source = json_string_value(json_object_get(t, "source"));
+	const char *at = json_string_value(json_object_get(t, "at"));
 	json_t *b;
 	int rc;
 
@@ -151,6 +157,7 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 	if (!str_path_clean(p->target) || last == NULL || !str_eq(last, p->target))
 		return err_raise(
 			err, ERR_INVALID, "the stack of '%s' does not end with it", p->target);
+	apply_part_begin(&p->part, at != NULL ? at : p->target);
 	p->elsewhere = source != NULL && !str_eq(source, p->target);
 	if (p->elsewhere)
 		p->source = source_open(source);
@@ -183,6 +190,8 @@ static int plan_tree(struct plan *p, size_t tree, struct err *err)
 		(void)json_array_append_new(p->targets, json_string(p->target));
 		plan_judge_begin(p);
 		rc = diff_run(&diff, err);
+		if (rc == 0)
+			apply_part_end(p);
 		judged = plan_judge_end(p, rc == 0, err);
 		rc = rc == 0 ? judged : rc;
 	}
@@ -214,6 +223,11 @@ static int stage(struct plan *p, const char *id, struct err *err)
 	return rc;
 }
 
+static bool is_whole(void *arg, const char *path)
+{
+	return apply_part_is_whole(arg, path);
+}
+
 /* What was renamed is found where it is now. Where that fails the sandbox lacks it, and another apply says so. */
 static void follow(struct plan *p)
 {
@@ -225,7 +239,7 @@ static void follow(struct plan *p)
 		if (rc == 0 && !p->elsewhere && follow_can(&p->a)) {
 			rc = fault("store.apply.follow");
 			if (rc == 0)
-				rc = follow_renames(&p->a);
+				rc = follow_renames(&p->a, is_whole, &p->part);
 			if (rc < 0)
 				log_warn("store", "renamed directories below '%s': %s", p->target,
 					strerrordesc_np(-rc));
@@ -234,14 +248,18 @@ static void follow(struct plan *p)
 	}
 }
 
-/* What neither the host nor the sandbox has any more may come again. */
-static void forget_gone(const char *target, json_t *entries)
+/* What neither the host nor the sandbox has any more may come again: of what was applied both are the same. */
+static void forget_gone(struct plan *p, size_t tree, json_t *entries)
 {
+	const json_t *t = json_array_get(json_object_get(p->job->request, "trees"), tree);
+	const char *target = json_string_value(json_object_get(t, "target"));
+	const char *at = json_string_value(json_object_get(t, "at"));
 	cleanup_fd int root = source_open(target);
 	const char *key;
 	json_t *entry;
 	void *next;
 
+	apply_part_begin(&p->part, at != NULL ? at : target);
 	json_object_foreach_safe(entries, next, key, entry)
 	{
 		json_t *hex = json_string(key);
@@ -252,20 +270,38 @@ static void forget_gone(const char *target, json_t *entries)
 		struct stat st;
 
 		json_decref(hex);
-		if (root >= 0 &&
+		if (root >= 0 && (path == NULL || apply_part_names(&p->part, path)) &&
 			(parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
 			(void)json_object_del(entries, key);
 	}
 }
 
-static void remember(const struct plan *p)
+/* What an apply of a part took from the rest, for which that is no change of the host's. */
+static void remember_taken(const struct plan *p, json_t *known)
+{
+	json_t *taken = json_object_get(known, APPLY_TAKEN), *handle;
+	size_t i;
+
+	if (taken == NULL && json_array_size(p->part.taken) > 0) {
+		taken = json_object();
+		(void)json_object_set_new(known, APPLY_TAKEN, taken);
+	}
+	json_array_foreach (p->part.taken, i, handle)
+		(void)json_object_set_new(taken, json_string_value(handle), json_true());
+	if (json_object_get(known, APPLY_VACATED) != NULL)
+		(void)json_object_update(json_object_get(known, APPLY_VACATED), p->vacated);
+	else if (json_object_size(p->vacated) > 0)
+		(void)json_object_set(known, APPLY_VACATED, p->vacated);
+}
+
+static void remember(struct plan *p)
 {
 	json_t *known = json_deep_copy(p->applied), *step, *target;
 	size_t i;
 
 	json_array_foreach (p->targets, i, target)
-		forget_gone(json_string_value(target),
-			json_object_get(known, json_string_value(target)));
+		forget_gone(p, i, json_object_get(known, json_string_value(target)));
+	remember_taken(p, known);
 
 	json_array_foreach (p->steps, i, step)
 		apply_record(known,
@@ -368,6 +404,8 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 			    : job_number(p->job->request, "since_ns", 0, &p->since_ns, err);
 
 	if (rc == 0)
+		rc = apply_part_init(&p->part, json_object_get(p->job->request, "paths"), err);
+	if (rc == 0)
 		rc = job_number(p->job->request, "uid", 0, &uid, err);
 	if (rc == 0)
 		rc = job_number(p->job->request, "gid", 0, &gid, err);
@@ -381,6 +419,8 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 	p->who.gid = p->job->store.rootless ? 0 : (gid_t)gid;
 	for (size_t i = 0; rc == 0 && i < json_array_size(trees); i++)
 		rc = plan_tree(p, i, err);
+	if (rc == 0)
+		rc = apply_part_check(&p->part, err);
 	if (rc < 0)
 		return rc;
 	changes_pair_renames(&p->changes);
@@ -397,7 +437,7 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 			return rc;
 		applied = true;
 	}
-	*ok = json_pack("{s:b, s:I}", "applied", applied, "changes", n);
+	*ok = json_pack("{s:b, s:I, s:I}", "applied", applied, "changes", n, "left", p->part.left);
 	return 0;
 }
 
@@ -414,7 +454,8 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 		.steps = json_array(),
 		.opened = json_array(),
 		.closed = json_array(),
-		.targets = json_array() };
+		.targets = json_array(),
+		.vacated = json_object() };
 	json_t *applied;
 	int rc;
 
@@ -434,6 +475,8 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 	json_decref(p.opened);
 	json_decref(p.closed);
 	json_decref(p.targets);
+	json_decref(p.vacated);
+	apply_part_free(&p.part);
 	json_decref(applied);
 	return rc;
 }

@@ -16,6 +16,8 @@
 
 struct walk {
 	const struct stack *a;
+	bool (*is_whole)(void *arg, const char *path);
+	void *arg;
 	char redirect[64], origin[64], opaque[64]; /* names of attributes */
 	char path[PATH_MAX]; /* of the directory at hand, with a slash before each name */
 	size_t n;
@@ -66,15 +68,16 @@ static bool is_opaque(const struct walk *w, int dir)
 	return tree_xattr_get(dir, ".", w->opaque, value, sizeof(value)) == 1 && value[0] == 'y';
 }
 
-/* @moved: is it in a directory that was moved? So is it itself, then, unless it shows nothing of the host. */
+/* @moved: is it in a directory that was moved? So is it itself, then, unless it shows nothing of the host. One that was not applied shows what it showed. */
 static int follow_one(const struct walk *w, int dir, bool *moved)
 {
 	char was[PATH_MAX];
 	bool renamed = tree_xattr_get(dir, ".", w->redirect, was, sizeof(was)) >= 0;
+	bool here = !renamed || w->is_whole(w->arg, w->path + 1);
 	cleanup_fd int host = -1;
 	int rc = 0;
 
-	*moved = renamed || (*moved && !is_opaque(w, dir));
+	*moved = here && (renamed || (*moved && !is_opaque(w, dir)));
 	host = *moved ? on_host(w) : -1;
 	if (host < 0)
 		return 0;
@@ -115,9 +118,9 @@ static int follow_below(struct walk *w, int dir, bool moved)
 	return rc;
 }
 
-int follow_renames(const struct stack *a)
+int follow_renames(const struct stack *a, bool (*is_whole)(void *arg, const char *path), void *arg)
 {
-	struct walk w = { .a = a };
+	struct walk w = { .a = a, .is_whole = is_whole, .arg = arg };
 
 	(void)snprintf(w.redirect, sizeof(w.redirect), "%sredirect", a->xattr);
 	(void)snprintf(w.origin, sizeof(w.origin), "%sorigin", a->xattr);

@@ -13,10 +13,12 @@ bool follow_can(const struct stack *a);
 
 /**
  * follow_renames() - every renamed directory of the topmost layer shows from now on what the host has at its new place.
- * @a: as follow_can() wants it, after the host has become what the sandbox shows.
+ * @a: as follow_can() wants it, after the host has become what the sandbox shows, but for what @is_whole leaves out.
+ * @is_whole: is the directory of this path, relative to @a, what the sandbox shows? One that is not goes on showing what it showed.
  *
  * Return: 0 or -errno; then some of them still show what is at their old places. Context: a job; root mode (rootless there are no such directories).
  */
-int follow_renames(const struct stack *a) attr_must_use;
+int follow_renames(const struct stack *a, bool (*is_whole)(void *arg, const char *path),
+	void *arg) attr_must_use;
 
 #endif

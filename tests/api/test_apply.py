@@ -162,6 +162,38 @@ def test_a_check_decides(instance, tmp):
         assert "made-by-the-check" not in tree(top), "changes of the check itself were applied"
 
 
+def test_a_part_is_named_as_people_name_it(instance, tmp):
+    """As cay diff shows it, as it is called on the machine, from the current directory, and from the mount where that is elsewhere."""
+    top = project(tmp)
+    os.mkdir(top + "/sub")
+    for number, (paths, cwd) in enumerate(((["/p/sub/x"], "/"), ([top + "/sub/x"], "/"), (["sub/x"], top), (["x"], top + "/sub"), (["../sub/./x/"], top + "/sub"), (["sub/x"], "/"))):
+        with over(instance, top) as box:
+            instance.ok(box, f"echo {number} > /p/sub/x; echo {number} > /p/y")
+            said = instance.cay("apply", box, "--", *paths, cwd=cwd).stdout
+            contains(said, f"applied: 1 change stays in the sandbox: cay diff {box}\n")
+            equal({k: v[0] for k, v in tree(top).items() if k in ("sub/x", "y")}, {"sub/x": f"{number}\n"}, str(paths))
+            equal([(c["path"], c["kind"]) for c in instance.get(f"/v1/diff?a={box}")["changes"]], [("/p/y", "added")])
+            equal([e["data"]["left"] for e in instance.events(box) if e["type"] == "files.applied"], [1])
+
+
+def test_a_part_that_is_not_meant_applies_nothing(instance, tmp):
+    top = project(tmp)
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/a; echo two > /p/b")
+        before = tree(top)
+        for words, said in ((["--", "a", "c"], "nothing changed at or below '/p/c'"), (["--"], "no path behind --"), (["a"], f"paths come behind --: cay apply {box} -- a"),
+                            (["--", "/etc"], "nothing changed at or below '/etc'"), (["--if", "true", "--", "a"], "--if checks all changes"), (["--dry-run", "--", "c"], "nothing changed")):
+            done = instance.cay("apply", box, *words, check=False, cwd=top)
+            equal(done.returncode in (64, 125), True, str(words))
+            contains(done.stderr, said)
+        equal(raises(cay.ApiError, apply, instance, box, paths=["/p/a"], if_argv=["true"]).code, "invalid")
+        equal(raises(cay.ApiError, apply, instance, box, paths=[]).code, "invalid")
+        equal(tree(top), before)
+        equal([c["path"] for c in apply(instance, box, dry_run=True, paths=["/p/a"])["changes"]], [top + "/a"])
+        apply(instance, box, paths=["/"])
+        equal({k: v[0] for k, v in tree(top).items()}, {"a": "two\n", "b": "two\n", "c": "one\n"})
+
+
 def test_a_check_leaves_nothing_when_the_server_ends(fresh, tmp):
     """Neither its sandbox nor the snapshot that it was of, whether the server is told to end or killed; one that is told so does not wait for the check."""
     top = project(tmp)

@@ -359,6 +359,27 @@ def test_apply_against_what_the_host_removed(tmp):
 
 
 @require(*NEEDS)
+def test_a_renamed_file_is_applied_in_two_halves(tmp):
+    """Which place of the host became vacant for which file is only counted: also over applies of parts."""
+    def check(instance, user):
+        for number, parts in enumerate((["a", "n"], ["n", "a"], ["n"], ["a"])):
+            project = os.path.join(instance.dir, f"p{number}")
+            os.mkdir(project)
+            for name in ("a", "b"):
+                with open(os.path.join(project, name), "w", encoding="utf-8") as f:
+                    f.write(name)
+            os.system(f"chown -R {user.pw_uid}:{user.pw_gid} {project}")
+            with instance.sandbox(mounts=[{"source": project, "target": "/p"}]) as box:
+                instance.ok(box, "cd /p; mv a n; echo two >> b")
+                for part in parts:
+                    instance.post(f"/v1/sandboxes/{box}/apply", {"paths": [f"/p/{part}"]})
+                os.unlink(os.path.join(project, "b"))
+                found = instance.post(f"/v1/sandboxes/{box}/apply", {"dry_run": True})["conflicts"]
+                equal("b" in [os.path.basename(c["path"]) for c in found], parts != ["n"], f"{parts}: {found}")
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_a_single_uid_is_named_and_refuses_clearly(tmp):
     def check(instance, _user):
         equal(instance.get("/v1/version")["uid_map"], "single")

@@ -107,6 +107,12 @@ static int check_counts(const struct cli_args *args, struct err *err)
 		return err_hint(err,
 			err_raise(err, ERR_USAGE, "where does the command begin? Put -- before it"),
 			"cay %s -- %s …", verb->words, args->positional[0]);
+	if (args->n_positional > verb->max && verb->command == COMMAND_PATHS)
+		return err_hint(err,
+			err_raise(err, ERR_USAGE, "one argument too many: %s",
+				args->positional[verb->max]),
+			"paths come behind --: cay %s %s -- %s", verb->words, args->positional[0],
+			args->positional[verb->max]);
 	if (args->n_positional > verb->max)
 		return refuse(args, err, args->positional[verb->max], "one argument too many:");
 	return 0;
@@ -122,7 +128,9 @@ int cli_args_parse(struct cli_args *args, int argc, char **argv, struct err *err
 		int rc;
 
 		if (str_eq(word, "--") && verb->command != COMMAND_NONE) {
-			args->command = i + 1 < argc ? argv + i + 1 : NULL;
+			args->command = i + 1 < argc || verb->command == COMMAND_PATHS
+						? argv + i + 1
+						: NULL;
 			break;
 		}
 		if (str_eq(word, "--") && !plain) {

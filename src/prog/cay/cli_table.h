@@ -35,8 +35,8 @@ enum cli_complete {
 	COMPLETE_VERB,
 };
 
-/* Where a command to run begins: nowhere; after "--"; after "--" or the last positional argument. */
-enum cli_command { COMMAND_NONE, COMMAND_DASHES, COMMAND_REST };
+/* Where a command to run begins: nowhere; after "--"; after "--" or the last positional argument. PATHS: nowhere, paths come after "--". */
+enum cli_command { COMMAND_NONE, COMMAND_DASHES, COMMAND_REST, COMMAND_PATHS };
 
 struct cli_flag_row {
 	char letter; /* 0 when there is none */

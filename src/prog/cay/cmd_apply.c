@@ -2,12 +2,14 @@
 #include "base/str.h"
 #include "prog/cay/change_list.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/inside_paths.h"
 #include "prog/cay/mount_spec.h"
 
 #include <limits.h>
 #include <signal.h>
 
-static int make_body(struct cli *cli, bool dry_run, json_t **ret)
+/* @paths: what is named, or NULL. */
+static int make_body(struct cli *cli, bool dry_run, json_t *paths, json_t **ret)
 {
 	const char *to = cli_args_value(&cli->args, FLAG_TO),
 		   *check = cli_args_value(&cli->args, FLAG_IF),
@@ -26,6 +28,8 @@ static int make_body(struct cli *cli, bool dry_run, json_t **ret)
 	}
 	if (check != NULL && check[strspn(check, " \t\n")] == '\0')
 		return cli_refuse_value(cli, FLAG_IF, check, "a command is wanted");
+	if (paths != NULL)
+		(void)json_object_set(body, "paths", paths);
 	if (mount != NULL)
 		(void)json_object_set_new(body, "mount", json_string(mount));
 	if (check != NULL && !dry_run)
@@ -92,8 +96,8 @@ static void print_programs(struct buf *out, const json_t *answer)
 static void print_plan(const struct cli *cli, struct buf *out, const json_t *answer)
 {
 	change_list_print(cli, out, json_object_get(answer, "changes"));
-	print_reasons(cli, out, json_object_get(answer, "conflicts"),
-		"Conflicts: these changed on this machine meanwhile; nothing is applied");
+	print_reasons(
+		cli, out, json_object_get(answer, "conflicts"), "Conflicts: nothing is applied");
 	print_reasons(cli, out, json_object_get(answer, "executables"),
 		"A program outside would execute these; they need --allow-exec");
 	print_programs(out, answer);
@@ -109,7 +113,7 @@ static bool would_refuse(struct cli *cli, const json_t *answer)
 }
 
 /* After a refusal: which paths, on standard error before the message. */
-static void explain_refusal(struct cli *cli, const char *target)
+static void explain_refusal(struct cli *cli, const char *target, json_t *paths)
 {
 	struct err err = cli->err;
 	json_t *error = TAKE_PTR(cli->error);
@@ -117,10 +121,10 @@ static void explain_refusal(struct cli *cli, const char *target)
 	struct buf out = BUF_INIT(ANSWER_MAX);
 	bool colour = cli->colour;
 
-	if (make_body(cli, true, &body) == 0 && cli_call(cli, "POST", target, body, &answer) == 0) {
+	if (make_body(cli, true, paths, &body) == 0 &&
+		cli_call(cli, "POST", target, body, &answer) == 0) {
 		cli->colour = cli->talk_colour;
-		print_reasons(cli, &out, json_object_get(answer, "conflicts"),
-			"Conflicts: these changed on this machine meanwhile");
+		print_reasons(cli, &out, json_object_get(answer, "conflicts"), "Conflicts");
 		if (!cli_args_has(&cli->args, FLAG_ALLOW_EXEC))
 			print_reasons(cli, &out, json_object_get(answer, "executables"),
 				"A program outside would execute these");
@@ -156,11 +160,38 @@ static void tell_interrupts(const struct cli *cli)
 	(void)sigaction(SIGINT, &action, NULL);
 }
 
+/* What is named behind --; NULL: nothing is, and all is meant. An empty list, as of a variable that is empty, must not mean all. */
+static int find_paths(struct cli *cli, const char *name, json_t **ret)
+{
+	if (cli->args.command == NULL)
+		return 0;
+	if (cli->args.command[0] == NULL)
+		return err_hint(&cli->err, err_raise(&cli->err, ERR_USAGE, "no path behind --"),
+			"without -- all changes are applied");
+	if (cli_args_has(&cli->args, FLAG_IF))
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_USAGE,
+				"--if checks all changes, and paths apply a part of them"),
+			"take one or the other");
+	return inside_paths(
+		cli, name, cli->args.command, cli_args_value(&cli->args, FLAG_MOUNTED), ret);
+}
+
+/* What is to be done now. @left: so many changes were not named. */
+static void put_next(struct buf *out, const char *name, uint64_t left)
+{
+	if (left > 0)
+		buf_fmt(out, "applied: %llu change%s stay%s in the sandbox: cay diff %s\n",
+			(unsigned long long)left, left == 1 ? "" : "s", left == 1 ? "s" : "", name);
+	else
+		buf_fmt(out, "applied: cay rm %s removes the sandbox\n", name);
+}
+
 int cmd_apply(struct cli *cli)
 {
 	bool dry_run = cli_args_has(&cli->args, FLAG_DRY_RUN);
 	cleanup_free char *name = NULL, *target = NULL;
-	cleanup_json json_t *body = NULL, *answer = NULL;
+	cleanup_json json_t *body = NULL, *answer = NULL, *paths = NULL;
 	struct buf out = BUF_INIT(ANSWER_MAX);
 	int rc = cli_name(cli, &name);
 
@@ -168,7 +199,9 @@ int cmd_apply(struct cli *cli)
 		rc = err_raise(
 			&cli->err, ERR_USAGE, "--dry-run runs no command: --if goes with an apply");
 	if (rc == 0)
-		rc = make_body(cli, dry_run, &body);
+		rc = find_paths(cli, name, &paths);
+	if (rc == 0)
+		rc = make_body(cli, dry_run, paths, &body);
 	if (rc < 0)
 		return rc;
 	target = cli_target("/v1/sandboxes/%s/apply", name);
@@ -179,7 +212,7 @@ int cmd_apply(struct cli *cli)
 	if (rc < 0) {
 		if (!cli->json &&
 			(cli->err.code == ERR_CONFLICT || cli->err.code == ERR_NEEDS_ALLOW_EXEC))
-			explain_refusal(cli, target);
+			explain_refusal(cli, target, paths);
 		if (cli->err.code == ERR_NEEDS_ALLOW_EXEC && cli->err.hint[0] == '\0')
 			(void)err_hint(&cli->err, 0,
 				"look at them: cay diff %s --text; --allow-exec applies them too",
@@ -196,7 +229,7 @@ int cmd_apply(struct cli *cli)
 		print_skipped(cli, &out, answer);
 		print_renamed(cli, &out, answer);
 		if (json_array_size(json_object_get(answer, "changes")) > 0)
-			buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
+			put_next(&out, name, cli_number(answer, "left"));
 	}
 	rc = cli_print(cli, &out);
 	return rc < 0 ? rc : dry_run && would_refuse(cli, answer);
