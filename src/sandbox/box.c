@@ -681,11 +681,16 @@ static int keep_numbers(struct box *box, const struct spec *spec, const char *li
 {
 	const struct devices *devices = &box->rootfs.devices;
 	const json_t *numbers = box->numbers;
-	int rc = numbers != NULL ? add_trees(box, spec) : 0;
+	/* what was foreseen wrongly goes before there is something of @spec's in the same tree */
+	int rc = has_root(box, spec) ? 0 : leave_root(box, spec->image, live, err);
 	/* rootless the root is many overlays */
 	bool anew = box->config->rootless ? devices->n_places > 0 : devices_kept(devices, "/");
 
 	box->devices_changed = numbers != NULL;
+	if (rc == 0 && numbers != NULL)
+		rc = add_trees(box, spec);
+	if (rc < 0 && err->code == ERR_NONE)
+		(void)err_raise_sys(err, rc, "make the trees of '%s'", box->id);
 	if (rc == 0 && numbers != NULL && !box->config->rootless)
 		anew = numbers_keep(box->live, spec, numbers) || anew;
 	if (rc == 0 && anew && has_root(box, spec))

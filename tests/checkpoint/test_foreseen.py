@@ -17,6 +17,9 @@ POOL = 2
 TURNS = 40  # prepared sandboxes may go stale because of others' mounts: then it is tried again
 RIGHT, WRONG = "was foreseen\n", "was foreseen wrongly\n"
 COUNTER = "import sys\nn = 0\nprint('ready', flush=True)\nfor line in sys.stdin:\n    n += 1\n    print(n, open('/var/tmp/mine').read(), flush=True)\n"
+# says whether the file that it writes to is still the one that the path leads to
+WRITER = ("import os, sys\nf = open('/shop/orders', 'a')\nprint('ready', flush=True)\n"
+          "for line in sys.stdin:\n    f.write(line)\n    f.flush()\n    print(os.fstat(f.fileno()).st_ino == os.stat('/shop/orders').st_ino, flush=True)\n")
 ENVIRONMENT = {"CAY_DEBUG": "keeper", "CAY_POOL": str(POOL)}
 
 
@@ -144,3 +147,30 @@ def test_its_snapshot_is_removed(tmp):
         wait_full(instance)
         with instance.sandbox() as box:
             equal(instance.ok(box, "ls /var/tmp/mine 2>/dev/null || echo none"), "none\n")
+
+
+@require("root", "btrfs_squota", "cgroup2")
+def test_a_fork_that_gets_what_was_prepared_for_new_sandboxes_keeps_open_files_of_its_mount(tmp):
+    """They are copied up again into the tree over which the foreseen mount lay: that goes before."""
+    place = os.path.join(tmp, "shop")
+    os.mkdir(place)
+    with open(os.path.join(place, "orders"), "w", encoding="utf-8") as orders:
+        orders.write("first\n")
+    mounts = [{"source": place, "target": "/shop"}]
+    with telling(tmp) as instance:
+        box = instance.post("/v1/sandboxes", {"mounts": mounts})["id"]
+        run = start(instance, box, "/usr/bin/python3", "-c", WRITER)
+        equal(ask(instance, box, run, "second"), "True\n")
+
+        def begin():
+            instance.remove(instance.post("/v1/sandboxes", {"mounts": mounts})["id"])
+
+        def act():
+            for _ in range(POOL + 1):
+                until_foreseen(instance, RIGHT, begin)
+            wait_full(instance)
+            fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+            equal(ask(instance, fork, run, "third"), "True\n")
+            equal(instance.ok(fork, "cat /shop/orders"), "first\nsecond\nthird\n")
+            instance.remove(fork)
+        until_foreseen(instance, WRONG, act)
