@@ -244,8 +244,8 @@ static int receive_report_with(
 		return err_raise(err, ERR_INTERNAL, "the dumper ended without a word");
 	if (r->err.code == ERR_NONE)
 		return 0;
-	/* it says so after it has let all go */
-	c->changing = c->changing && r->n_stuck > 0;
+	/* who is still held ends with it, once something of theirs was changed */
+	c->changing = c->changing && (r->let_go == 0 || r->n_stuck > 0);
 	*err = r->err;
 	return -EIO;
 }

@@ -624,7 +624,16 @@ static int wait_for(uint32_t message)
 	return receive(&kind, sizeof(kind), message);
 }
 
-/* Up to where everything is known that only stopped processes can tell. */
+static void note_reason(struct dump_report *r, int rc)
+{
+	if (rc < 0 && r->err.code == ERR_NONE)
+		(void)err_raise(&r->err, ERR_INTERNAL, "the capture was given up");
+	/* somebody was killed meanwhile, or the twin of one: another try finds another state */
+	if (rc == -ESRCH)
+		r->err.code = ERR_BUSY;
+}
+
+/* Up to where everything is known that only stopped processes can tell. Return: 0, -ECANCELED when the keeper does not want more, other -errno. */
 static int capture(struct dump *d, struct dump_report *r)
 {
 	uint64_t at = clock_now_ns();
@@ -633,10 +642,9 @@ static int capture(struct dump *d, struct dump_report *r)
 	dump_holes_begin(d);
 	at = phase(r, DUMP_SEIZE, at);
 	(void)fault("live.dump.seized");
-	if (rc == 0)
-		rc = report(r);
-	if (rc == 0)
-		rc = wait_for(DUMP_GO);
+	/* the keeper may meet with something itself, and say RELEASE at once */
+	if (rc == 0 && (report(r) < 0 || wait_for(DUMP_GO) < 0))
+		rc = -ECANCELED;
 	at = clock_now_ns();
 	if (rc == 0)
 		rc = look_at_all(d, &r->err);
@@ -724,10 +732,10 @@ static int run(struct dump *d, struct dump_report *r)
 	if (rc == 0 && r->n_twins == 0)
 		rc = fill(d, r);
 	close_all(d); /* when it has heard, the keeper may start programs beside them */
-	if (rc == 0)
-		rc = report_looked(d, r);
-	if (rc == 0)
-		rc = wait_for(DUMP_RELEASE);
+	note_reason(r, rc);
+	/* of a refusal, too: before anybody goes on the keeper takes back what it has lent */
+	if (rc != -ECANCELED && (report_looked(d, r) < 0 || wait_for(DUMP_RELEASE) < 0))
+		rc = -ECANCELED;
 	at = clock_now_ns();
 	release_all(d);
 	r->let_go = 1;
@@ -879,11 +887,7 @@ int dump_main(void)
 	if (rc < 0)
 		return 1;
 	rc = run_while_wanted(&d, &r);
-	if (rc < 0 && r.err.code == ERR_NONE)
-		(void)err_raise(&r.err, ERR_INTERNAL, "the capture was given up");
-	/* somebody was killed meanwhile, or the twin of one: another try finds another state */
-	if (rc == -ESRCH)
-		r.err.code = ERR_BUSY;
+	note_reason(&r, rc);
 	/* twins stay until the keeper has seen that they are still what was copied, and count as processes until it has taken back what it has lent for them: then it closes the socket */
 	if (report(&r) == 0 && wait_for(DUMP_END) == 0) {
 		end_twins(&d);

@@ -5,7 +5,7 @@
  *   keeper: PREPARE -> READY -> ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END -> ENDED (a report) -> closed
  * ENDED: the twins have ended, but are not reaped: they count as processes until the keeper, which has taken back by then what it lent for them, closes the socket.
  * Before RELEASED a packet of alive.h may come at any time; a dumper of which none comes is given up by SIGTERM, and answers with a report.
- * A report with an error in it in place of any answer: everything was let go, and the keeper closes the socket.
+ * A report with an error in it in place of any answer: where it says that all were let go the keeper closes the socket, else RELEASE follows, and is answered by such a report.
  *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Each process is stopped for a moment, alone.
  *   keeper: ORDER of kind DUMP_SETTLE -> a report. As above; they are frozen, and nothing else is done.
  */

@@ -273,7 +273,7 @@ static int stop_and_look(struct keeper *k, struct dump_order *order,
 
 	if (rc == 0)
 		rc = begin_files(k, err);
-	/* for copies, and for who makes these: nobody runs who could take it */
+	/* for copies, and for who makes these: nobody runs who could take it, also where it is refused, until capture_end() */
 	if (rc == 0)
 		box_lend_pids(&k->box, TEMPLATE_PIDS_MAX);
 	(void)fault("live.capture.stopped");

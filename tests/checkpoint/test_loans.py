@@ -7,7 +7,7 @@ import sys
 import threading
 
 from lib import cay, leaks
-from lib.case import equal, require
+from lib.case import equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, start  # noqa: E402
@@ -137,3 +137,28 @@ def test_memory_that_was_lent_is_taken_back(tmp):
             equal(ask(instance, box, run, "6 * 7"), "42\n")
     finally:
         instance.close()
+
+
+# An inotify queue with an event that nobody has read, which is seen when all are stopped.
+UNREAD = """
+import ctypes
+c = ctypes.CDLL(None)
+queue = c.inotify_init1(0)
+assert c.inotify_add_watch(queue, b"/var/tmp", 0x100) > 0
+open("/var/tmp/new", "w").close()
+print("ready", flush=True)
+input()
+"""
+
+
+@require(*NEEDS)
+def test_who_forks_while_a_capture_is_refused(instance):
+    """What was lent for copies is taken back before anybody goes on."""
+    with instance.sandbox(limits={"pids": PIDS}) as box:
+        start(instance, box, "/usr/bin/python3", "-c", UNREAD)
+        start(instance, box, "/usr/bin/python3", "-c", GREEDY)
+        cay.wait_until(lambda: number(instance, box, "pids", "pids.current") >= PIDS, 30, "it is full")
+        for _ in range(3):
+            raises(cay.ApiError, snapshot, instance, box)
+            equal(number(instance, box, "pids", "pids.max"), PIDS)
+            assert number(instance, box, "pids", "pids.current") <= PIDS
