@@ -33,7 +33,7 @@ def forgotten(instance, gone):
 
 def templates(instance):
     """Pids of what holds memory, or makes processes of it."""
-    return {pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() in ("cay-template", "cay-fork")}
+    return {pid for name in ("cay-template", "cay-fork") for pid in instance.programs_named(name)}
 
 
 def nothing_left(instance, box, before):

@@ -55,6 +55,7 @@ def test_a_program_for_every_case():
 
 
 @require("root", "cgroup2")
+@timeout(10 * TIMEOUT)
 def test_with_what_linux_6_1_has(tmp):
     """What newer kernels tell, or do at once, has a way there too: pages one by one, semaphores that are tried, files that have a name for an instant, numbers without handles."""
     with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "all"}).start()) as instance:

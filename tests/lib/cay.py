@@ -332,7 +332,7 @@ class Instance:
 
     def programs_named(self, name):
         """Pids of its own processes that run the program @name, as the kernel knows it (a template has no command line any more)."""
-        return [pid for pid in self.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == name]
+        return [pid for pid in self.own_processes() if is_named(pid, name)]
 
     def check_clean(self):
         left = self.leftovers()
@@ -551,6 +551,16 @@ class Instance:
     def attach(self, box, run, start=0):
         name = run["id"] if isinstance(run, dict) else run
         return self.upgrade("GET", f"/v1/sandboxes/{box}/execs/{name}/attach?from={start}")
+
+
+def is_named(pid, name):
+    """Is @pid called @name? A template that is started ahead of time is called cay-template until it has had its first turn, and cay-spare from then on."""
+    if leaks.read(f"/proc/{pid}/comm").strip() != name:
+        return False
+    if name != "cay-template":
+        return True
+    megabytes = leaks.read(f"/proc/{pid}/cmdline").split("\0")[2:3]  # that it is to have ready; it gives up its arguments behind its name
+    return megabytes in ([], ["0"]) and leaks.read(f"/proc/{pid}/comm").strip() == name
 
 
 def leaks_reap_known(instance):

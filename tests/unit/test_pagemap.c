@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pages are a process's own, read one by one. Those at the ends of what is mapped are left out: they may follow others. */
+/* Which pages are a process's own, read one by one. Those at the ends of what is mapped are left out: they may follow others.
+ * Looked at is a child, which gives back what is huge before: the shadow of a sanitizer is terabytes, and reading of them took a quarter of a minute. */
 #include "checkpoint/pagemap.h"
 #include "t.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#define PAGE  4096UL
-#define PAGES 10000UL /* more than are read at once */
+#define PAGE     4096UL
+#define PAGES    10000UL /* more than are read at once */
+#define HUGE     (1UL << 30)
+#define HUGE_MAX 16
 
 struct fixture {
 	char *at;
@@ -17,13 +23,73 @@ struct fixture {
 	ssize_t n;                       /* so many are there */
 };
 
-/* Of ourselves: what is mapped at @f->at. */
+struct span {
+	uintptr_t start, end;
+};
+
+/* Mappings of ours of @HUGE bytes and more; returns how many. */
+static size_t huge_mappings(struct span huge[HUGE_MAX])
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	size_t n = 0;
+
+	check(maps != NULL);
+	while (maps != NULL && n < HUGE_MAX && fgets(line, sizeof(line), maps) != NULL) {
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &huge[n].start, &huge[n].end) == 2 &&
+			huge[n].end - huge[n].start >= HUGE)
+			n++;
+	}
+	if (maps != NULL)
+		(void)fclose(maps);
+	return n;
+}
+
+/* Without its shadow a sanitized program may do nothing but call the kernel. */
+__attribute__((no_sanitize("address", "undefined"))) static void give_back_and_stop(
+	const struct span *huge, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		(void)syscall(SYS_munmap, huge[i].start, huge[i].end - huge[i].start);
+	(void)syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+	for (;;)
+		(void)syscall(SYS_pause);
+}
+
+/* A child that stands still with the memory that we have; end it with end_child(). */
+static pid_t standing_child(void)
+{
+	struct span huge[HUGE_MAX];
+	size_t n = huge_mappings(huge);
+	pid_t child = fork();
+	int status = 0;
+
+	if (child == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		give_back_and_stop(huge, n);
+	}
+	check(child > 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+	return child;
+}
+
+static void end_child(pid_t child)
+{
+	(void)kill(child, SIGKILL);
+	(void)waitpid(child, NULL, 0);
+}
+
+/* What is mapped at @f->at. */
 static void look(struct fixture *f)
 {
 	uint64_t start = (uint64_t)(uintptr_t)f->at;
-	int proc = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	ssize_t all = pagemap_read(proc, &f->found);
+	pid_t child = standing_child();
+	char path[32];
+	ssize_t all;
+	int proc;
 
+	(void)snprintf(path, sizeof(path), "/proc/%d", child);
+	proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	all = pagemap_read(proc, &f->found);
 	check(all > 0);
 	for (ssize_t i = 0; i < all; i++) {
 		if (f->found[i].end <= start || f->found[i].start >= start + PAGES * PAGE)
@@ -32,6 +98,7 @@ static void look(struct fixture *f)
 			f->own = &f->found[i];
 	}
 	(void)close(proc);
+	end_child(child);
 }
 
 static void check_run(const struct fixture *f, ssize_t i, uint64_t first, uint64_t end)
