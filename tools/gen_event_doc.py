@@ -15,7 +15,7 @@ HEAD = """# Events
 
 Generated from `defs/events.def` by `tools/gen_event_doc.py`.
 
-An event is one line of JSON: `cause` (what led to it: `{"event": n}` or `{"pid": p}`, or null), `data` (below), `epoch` (of the sandbox; a snapshot or rewind
+An event is one line of JSON: `cause` (what led to it: `{"event": n}`, `{"pid": p}`, or who asked for it through the API: `{"uid": u, "pid": p, "command": c}`; else null), `data` (below), `epoch` (of the sandbox; a snapshot or rewind
 begins a new one), `exec` (the command it belongs to, or null), `member` (the same as `sandbox` for now), `n` (number over all events, without gaps), `sandbox` (null: the
 instance itself), `seq` (number within the sandbox, from 1, without gaps), `time`, `type`, `hash`.
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/past_sandboxes.h"
 #include "api/server.h"
 #include "api_handlers.h"
 #include "base/str.h"
@@ -120,17 +121,15 @@ int api_event_list(struct api_call *call, struct err *err)
 	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"), err);
 }
 
-/* A sandbox by any of its names, or the whole id of one that is gone: its events stay. */
+/* A sandbox by any of its names, or one that is gone: its events stay. */
 static int events_owner(struct api_call *call, char id[ID_LEN + 1], struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 
-	if (sb == NULL) {
-		if (err->code != ERR_NOT_FOUND || !id_valid(call->segments[0]) ||
-			journal_last_seq(call->srv->journal, call->segments[0]) == 0)
-			return -ENOENT;
-		return str_copy(id, ID_LEN + 1, call->segments[0]);
-	}
+	if (sb == NULL)
+		return err->code == ERR_NOT_FOUND
+			       ? past_sandbox_find(call->srv, call->segments[0], id, err)
+			       : -ENOENT;
 	(void)!str_copy(id, ID_LEN + 1, sb->id);
 	sandbox_unref(sb);
 	return 0;

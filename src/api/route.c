@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/route.h"
 #include "api/keys.h"
+#include "api/requester.h"
 #include "api/server.h"
 #include "base/ablate.h"
 #include "base/str.h"
@@ -293,11 +294,13 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 {
 	struct api_call *call = xnew(struct api_call);
 	struct err *err = xnew(struct err);
+	struct requester requester;
 	int rc;
 
 	call->srv = ctx;
 	call->conn = conn;
 	runs_settle(call->srv);
+	requester_begin(&requester, conn);
 	rc = prepare(call, err);
 	if (rc == 0)
 		rc = call->route->handler(call, err);
@@ -309,6 +312,7 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 		server_flush(call->srv);
 		reply_error(conn, err, allow.n > 0 ? buf_cstr(&allow) : NULL);
 	}
+	requester_end();
 	keys_end(call);
 	for (size_t i = 0; i < API_PARAMETERS_MAX; i++)
 		free(call->values[i]);

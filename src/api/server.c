@@ -6,6 +6,7 @@
 #include "api/memories.h"
 #include "api/nameservers.h"
 #include "api/pump.h"
+#include "api/requester.h"
 #include "api/secret_store.h"
 #include "api/steps.h"
 #include "api/suspend.h"
@@ -73,6 +74,8 @@ uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type ty
 		if (owner != NULL && owner->created_n != 0)
 			e.cause = json_pack("{s:I}", "event", (json_int_t)owner->created_n);
 	}
+	if (e.cause == NULL)
+		e.cause = requester_cause(type);
 	return journal_add(srv->journal, &e);
 }
 

@@ -16,6 +16,7 @@ struct fiber {
 	void *stack;
 	void (*fn)(void *arg);
 	void *arg;
+	void *task;
 	uv_timer_t timer;
 	bool timed_out;
 	bool ended;
@@ -37,6 +38,16 @@ static size_t n_idle;
 bool fiber_running(void)
 {
 	return current != NULL;
+}
+
+void fiber_set_task(void *task)
+{
+	current->task = task;
+}
+
+void *fiber_task(void)
+{
+	return current->task;
 }
 
 static void fiber_closed(uv_handle_t *handle)
@@ -140,6 +151,7 @@ void fiber_start(void (*fn)(void *arg), void *arg)
 	}
 	f->fn = fn;
 	f->arg = arg;
+	f->task = NULL;
 	f->ended = false;
 	make_ready(f);
 }

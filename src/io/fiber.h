@@ -32,6 +32,12 @@ void fiber_start(void (*fn)(void *arg), void *arg);
 /** fiber_running() - is the caller inside a fiber? */
 bool fiber_running(void);
 
+/** fiber_set_task() - what the running fiber works on, for whoever is called further down; NULL: nothing. Borrowed; a fiber begins without. */
+void fiber_set_task(void *task);
+
+/** fiber_task() - that of the running fiber. */
+void *fiber_task(void);
+
 /** waiters_init() - no fiber waits. */
 static inline void waiters_init(struct waiters *w)
 {

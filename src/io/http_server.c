@@ -20,6 +20,7 @@ struct http_conn {
 	struct http_server *srv;
 	uid_t uid;
 	gid_t gid;
+	pid_t pid;
 	llhttp_t parser;
 	char *head_bytes; /* the head's own copy: @head points into it */
 	struct httphead head;
@@ -71,6 +72,11 @@ struct stream *http_stream(struct http_conn *conn)
 uid_t http_peer_uid(const struct http_conn *conn)
 {
 	return conn->uid;
+}
+
+pid_t http_peer_pid(const struct http_conn *conn)
+{
+	return conn->pid;
 }
 
 gid_t http_peer_gid(const struct http_conn *conn)
@@ -454,7 +460,6 @@ static void on_connection(uv_stream_t *listener, int status)
 {
 	struct http_server *srv = listener->data;
 	struct http_conn *c;
-	pid_t pid;
 
 	if (status < 0)
 		return;
@@ -462,12 +467,13 @@ static void on_connection(uv_stream_t *listener, int status)
 	c->srv = srv;
 	c->body = (struct buf)BUF_INIT(BODY_STEP * 2);
 	srv->n_conns++;
-	if (stream_accept(&c->s, listener) < 0 || stream_peer(&c->s, &c->uid, &c->gid, &pid) < 0) {
+	if (stream_accept(&c->s, listener) < 0 ||
+		stream_peer(&c->s, &c->uid, &c->gid, &c->pid) < 0) {
 		stream_close(&c->s, conn_closed);
 		return;
 	}
 	if (srv->admit != NULL && !ablated("peer_credentials") &&
-		!srv->admit(srv->ctx, c->uid, c->gid, pid)) {
+		!srv->admit(srv->ctx, c->uid, c->gid, c->pid)) {
 		refuse(c, ERR_DENIED, "this user may not use this server");
 		stream_close(&c->s, conn_closed);
 		return;

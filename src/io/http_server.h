@@ -59,6 +59,9 @@ struct stream *http_stream(struct http_conn *conn);
 /** http_peer_uid() - uid of the peer. */
 uid_t http_peer_uid(const struct http_conn *conn);
 
+/** http_peer_pid() - number of the process that connected, as this one sees it; 0: it cannot. */
+pid_t http_peer_pid(const struct http_conn *conn);
+
 /** http_peer_gid() - its gid. */
 gid_t http_peer_gid(const struct http_conn *conn);
 

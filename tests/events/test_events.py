@@ -378,3 +378,36 @@ def test_doctor_says_where_no_process_is_told(fresh, tmp):
         with fresh.popen([*before, os.path.join(fresh.programs, "cay"), "doctor", "--json"], env=env, stdout=subprocess.PIPE) as doctor:
             checks = json.load(doctor.stdout)["checks"]
         equal([c["ok"] for c in checks if c["id"] == "process_events"], [served])
+
+
+def test_a_removed_sandbox_is_found_by_its_name(instance):
+    ids = []
+    for _ in range(2):
+        with instance.sandbox(name="gone") as box:
+            ids.append(instance.get(f"/v1/sandboxes/{box}")["id"])
+            instance.ok(box, "true")
+        if len(ids) == 1:
+            for what in ("gone", ids[0], ids[0][:8]):
+                equal(len([e for e in instance.events(what) if e["type"] == "sandbox.removed"]), 1, what)
+                contains(instance.cay("events", what).stdout, "sandbox.created")
+                instance.cay("events", "verify", what)
+    error = raises(cay.ApiError, instance.events, "gone")
+    equal(error.code, "ambiguous")
+    hint = error.body["error"]["hint"]
+    equal([ids[1] in hint, ids[0] in hint, hint.index(ids[1]) < hint.index(ids[0])], [True, True, True], hint)
+    equal(instance.events(ids[1])[0]["data"]["name"], "gone")
+    with instance.sandbox(name="gone"):
+        equal(len([e for e in instance.events("gone") if e["type"] == "sandbox.removed"]), 0, "one that is there comes first")
+    equal(raises(cay.ApiError, instance.events, "never").code, "not_found")
+
+
+def test_events_say_who_asked(instance):
+    with instance.sandbox() as box:
+        instance.cay("exec", box, "--", "true")
+        instance.cay("snapshot", box)
+        seen = {e["type"]: e["cause"] for e in instance.events(box)}
+        for kind, command in (("sandbox.created", "python3"), ("sandbox.started", "python3"), ("exec.created", "cay"), ("snapshot.created", "cay")):
+            equal((seen[kind]["uid"], seen[kind]["command"][:7]), (os.getuid(), command), str(seen))
+        equal(seen["sandbox.created"]["pid"], os.getpid())
+        equal(set(seen["exec.ended"]), {"event"})
+        contains(instance.cay("events", box).stdout, f"  by cay[{seen['exec.created']['pid']}] uid {os.getuid()}")

@@ -23,6 +23,17 @@ static void put_data(struct buf *out, const json_t *data)
 	}
 }
 
+/* Who asked for it, where that is told. */
+static void put_asker(struct buf *out, const json_t *cause)
+{
+	if (json_object_get(cause, "uid") == NULL)
+		return;
+	buf_str(out, "  by ");
+	text_quote(out, cli_string(cause, "command", "?"));
+	buf_fmt(out, "[%llu] uid %llu", (unsigned long long)cli_number(cause, "pid"),
+		(unsigned long long)cli_number(cause, "uid"));
+}
+
 static void put_event(const struct cli *cli, struct buf *out, const json_t *e)
 {
 	const char *time = cli_string(e, "time", ""), *type = cli_string(e, "type", "?"),
@@ -46,6 +57,7 @@ static void put_event(const struct cli *cli, struct buf *out, const json_t *e)
 		buf_char(out, ' ');
 	cli_paint(cli, out, "0");
 	put_data(out, json_object_get(e, "data"));
+	put_asker(out, json_object_get(e, "cause"));
 	buf_char(out, '\n');
 }
 
