@@ -1032,6 +1032,32 @@ def test_who_waits_for_the_next_server_can_be_ended(tmp):
                 os.close(theirs)
 
 
+def test_a_terminal_that_is_closed_does_not_end_what_was_only_joined(tmp):
+    """Of an attach; what we started ourselves is told (test_the_terminal_is_raw_inside…)."""
+    for tty in (False, True):
+        directory, got = os.path.join(tmp, str(tty)), []
+        os.mkdir(directory)
+
+        def answer(request, got=got):
+            begin(request, fake.output(fake.STDOUT, b"ready"))
+            got.extend(kind for kind, _ in request.frames())
+        with fake.FakeCayd(directory) as server:
+            server.on("GET", "/v1/sandboxes/box/execs/run", (200, {"id": "run", "state": "running", "tty": tty, "stdin": tty}))
+            server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
+            process, ours, theirs, before = on_terminal(server, "attach", "box", "run")
+            try:
+                equal(os.read(ours, 5), b"ready")
+                process.send_signal(signal.SIGHUP)
+                equal(process.wait(10), 128 + signal.SIGHUP)
+                equal(termios.tcgetattr(theirs), before)
+            finally:
+                process.kill()
+                process.wait()
+                os.close(ours)
+                os.close(theirs)
+        assert fake.SIGNAL not in got, got
+
+
 def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp):
     """Ctrl-Z, bg, and the shell's next line: it is for the shell, and the job goes on. Back in the foreground it reads again."""
     got, go = [], threading.Event()

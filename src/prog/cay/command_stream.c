@@ -185,6 +185,15 @@ static int ask_to_end(struct stream *s, int sig)
 	return 0;
 }
 
+/* Our terminal is gone. A command that we have only joined is not ours to end. Return: 1 to leave. */
+static int hang_up(struct stream *s)
+{
+	if (!s->o->detachable)
+		return ask_to_end(s, SIGHUP);
+	s->r->signal = SIGHUP;
+	return 1;
+}
+
 /* Return: 1 to leave. */
 static int on_signals(struct stream *s)
 {
@@ -200,6 +209,8 @@ static int on_signals(struct stream *s)
 			suspend_here(s);
 		else if (sig == SIGUSR1 || sig == SIGUSR2)
 			send_u32(s, FRAME_SIGNAL, (uint32_t)sig);
+		else if (sig == SIGHUP)
+			leave = hang_up(s);
 		else if (sig != SIGWINCH)
 			leave = ask_to_end(s, sig);
 	}

@@ -8,7 +8,7 @@
 struct stream_options {
 	bool tty;        /* the command has a terminal: ours goes raw */
 	bool input;      /* forward standard input */
-	bool detachable; /* "~." after a new line leaves */
+	bool detachable; /* "~." after a new line leaves, and so does SIGHUP */
 	bool quiet;      /* the command's standard output goes to standard error */
 	bool run;        /* the stream owns the command: leaving ends it */
 	bool leaves;     /* the program ends behind it: where all went well nothing is given back */
@@ -37,7 +37,7 @@ bool stream_wants_input(void);
  * @r: zeroed by the caller; filled.
  *
  * While it runs SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; the second of the first four kills the command, the third ends us
- * (once the command is over and only its output is still to be written, the first). SIGTSTP stops the command and us, SIGWINCH is forwarded. The terminal is as before when it returns, or when we exit.
+ * (once the command is over and only its output is still to be written, the first; SIGHUP where it is detachable ends us alone). SIGTSTP stops the command and us, SIGWINCH is forwarded. The terminal is as before when it returns, or when we exit.
  * A terminal is read only while we are in its foreground. While there is no server signals end and stop us as any program, SIGUSR1 and SIGUSR2 wait.
  * Return: 0, or negative with @cli->err filled.
  */
