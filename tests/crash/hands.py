@@ -21,6 +21,7 @@ from lib.pace import patience
 EXPECTED = {"not_found", "busy", "state", "exists", "conflict", "limit", "disk_full", "unavailable", "shutting_down",
             "command_not_found"}  # in an image of one file
 OTHERS = {
+    ("do_look", "ambiguous"),  # events of a name that several removed ones had
     ("do_rewind", "invalid"),  # the snapshot is of an earlier sandbox of that name
     ("do_rewind_to_a_step", "invalid"),
     ("do_apply", "check_failed"),  # the fork that the check ran in was killed
