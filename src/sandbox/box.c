@@ -656,17 +656,13 @@ static int forget_lookups(
 	return rc < 0 ? err_raise_sys(err, rc, "look anew into the root of '%s'", box->id) : 0;
 }
 
-/* Before a root that is made anew nobody can have looked, so mount points come first. Not rootless: the links of the skeleton must be there before them. */
+/* Behind keep_numbers(). Before a root that is made anew nobody can have looked, so mount points come first. Not rootless: the links of the skeleton must be there before them. */
 static int set_points_and_root(
 	struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
 	bool first = !has_root(box, spec) && !box->config->rootless;
-	int rc = 0;
+	int rc = first ? rootfs_points(&box->rootfs, spec, 0, live, err) : 0;
 
-	if (first)
-		rc = leave_root(box, spec->image, live, err);
-	if (first && rc == 0)
-		rc = rootfs_points(&box->rootfs, spec, 0, live, err);
 	if (rc >= 0)
 		rc = set_root(box, spec, NULL, live, err);
 	/* the point of its only mount was foreseen, and the root with it */
@@ -676,12 +672,12 @@ static int set_points_and_root(
 	return rc > 0 ? forget_lookups(box, spec, foreseen(box), err) : rc;
 }
 
-/* A root that is there already does not see what comes into its upper, and has the numbers that were free. */
+/* A root that does not suit goes, and one that does where it would not see what comes into its upper, or has the numbers that were free. */
 static int keep_numbers(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
 	const struct devices *devices = &box->rootfs.devices;
 	const json_t *numbers = box->numbers;
-	/* what was foreseen wrongly goes before there is something of @spec's in the same tree */
+	/* with what was foreseen wrongly, before there is something of @spec's in the same tree */
 	int rc = has_root(box, spec) ? 0 : leave_root(box, spec->image, live, err);
 	/* rootless the root is many overlays */
 	bool anew = box->config->rootless ? devices->n_places > 0 : devices_kept(devices, "/");

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line by itself, against a server that says what it is told to: bad streams, hostile archives, signals, the terminal."""
 
+import contextlib
 import fcntl
 import io
 import json
@@ -907,7 +908,9 @@ def test_a_closed_standard_stream_is_nothing(tmp):
             equal((len(server.requests), server.requests[0].json["exec"].get("stdin"), got), (1, None, []), closed)
 
 
+@contextlib.contextmanager
 def on_terminal(server, *argv, program=fake.CAY):
+    """The process, both ends of its terminal, and how that was before; all of it goes at the end."""
     ours, theirs = pty.openpty()
 
     def control():
@@ -916,7 +919,13 @@ def on_terminal(server, *argv, program=fake.CAY):
     before = termios.tcgetattr(theirs)
     process = subprocess.Popen([program, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs, stdout=theirs,  # pylint: disable=consider-using-with
                                stderr=theirs, preexec_fn=control)  # pylint: disable=subprocess-popen-preexec-fn
-    return process, ours, theirs, before
+    try:
+        yield process, ours, theirs, before
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
@@ -932,24 +941,22 @@ def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
         os.mkdir(directory)
         with fake.FakeCayd(directory) as server:
             server.on("POST", "/v1/run", ends(ENDED) if end is None else answer)
-            process, ours, theirs, before = on_terminal(server, "run", "-it", "--", "bash")
-            if end is None:
-                equal(process.wait(10), 0)
-            else:
-                seen = b""
-                while b"ready" not in seen:
-                    seen += os.read(ours, 100)
-                equal(termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO | termios.ISIG), 0, "raw")
-                for wanted in range(3):
-                    process.send_signal(end)
-                    if end in (signal.SIGABRT, signal.SIGSEGV):
-                        break
-                    until(lambda w=wanted: sum(k == fake.SIGNAL for k, _ in states) > w or process.poll() is not None)
-                process.wait(10)
-                states.clear()
-            equal(termios.tcgetattr(theirs), before, f"after {end}")
-            os.close(ours)
-            os.close(theirs)
+            with on_terminal(server, "run", "-it", "--", "bash") as (process, ours, theirs, before):
+                if end is None:
+                    equal(process.wait(10), 0)
+                else:
+                    seen = b""
+                    while b"ready" not in seen:
+                        seen += os.read(ours, 100)
+                    equal(termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO | termios.ISIG), 0, "raw")
+                    for wanted in range(3):
+                        process.send_signal(end)
+                        if end in (signal.SIGABRT, signal.SIGSEGV):
+                            break
+                        until(lambda w=wanted: sum(k == fake.SIGNAL for k, _ in states) > w or process.poll() is not None)
+                    process.wait(10)
+                    states.clear()
+                equal(termios.tcgetattr(theirs), before, f"after {end}")
 
 
 def test_ctrl_z_that_nobody_can_continue_stops_nobody(tmp):
@@ -967,18 +974,12 @@ def test_ctrl_z_that_nobody_can_continue_stops_nobody(tmp):
 
     with fake.FakeCayd(tmp) as server:
         server.on("POST", "/v1/run", answer)
-        process, ours, theirs, _ = on_terminal(server, "run", "--", "make")
-        try:
+        with on_terminal(server, "run", "--", "make") as (process, ours, theirs, _):
             seen = b""
             while b"ready" not in seen:
                 seen += os.read(ours, 100)
             os.write(ours, b"\x1a")
             equal(process.wait(10), 0)
-        finally:
-            process.kill()
-            process.wait()
-            os.close(ours)
-            os.close(theirs)
 
 
 def test_only_connections_that_bring_nothing_are_counted(tmp):
@@ -1015,8 +1016,7 @@ def test_who_waits_for_the_next_server_can_be_ended(tmp):
         with fake.FakeCayd(directory) as server:
             server.on("GET", "/v1/sandboxes/box/execs/run", (200, {"id": "run", "state": "running", "tty": tty, "stdin": tty}))
             server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
-            process, ours, theirs, before = on_terminal(server, "attach", "box", "run")
-            try:
+            with on_terminal(server, "attach", "box", "run") as (process, ours, theirs, before):
                 until(lambda s=server: sum("/attach" in r.target for r in s.requests) == 2)
                 until(lambda t=theirs, b=before: termios.tcgetattr(t) == b)
                 if end == signal.SIGINT:
@@ -1025,11 +1025,6 @@ def test_who_waits_for_the_next_server_can_be_ended(tmp):
                     process.send_signal(end)
                 equal(process.wait(10), -end)
                 equal(termios.tcgetattr(theirs), before)
-            finally:
-                process.kill()
-                process.wait()
-                os.close(ours)
-                os.close(theirs)
 
 
 def test_a_terminal_that_is_closed_does_not_end_what_was_only_joined(tmp):
@@ -1044,17 +1039,11 @@ def test_a_terminal_that_is_closed_does_not_end_what_was_only_joined(tmp):
         with fake.FakeCayd(directory) as server:
             server.on("GET", "/v1/sandboxes/box/execs/run", (200, {"id": "run", "state": "running", "tty": tty, "stdin": tty}))
             server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
-            process, ours, theirs, before = on_terminal(server, "attach", "box", "run")
-            try:
+            with on_terminal(server, "attach", "box", "run") as (process, ours, theirs, before):
                 equal(os.read(ours, 5), b"ready")
                 process.send_signal(signal.SIGHUP)
                 equal(process.wait(10), 128 + signal.SIGHUP)
                 equal(termios.tcgetattr(theirs), before)
-            finally:
-                process.kill()
-                process.wait()
-                os.close(ours)
-                os.close(theirs)
         assert fake.SIGNAL not in got, got
 
 
@@ -1080,28 +1069,25 @@ def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp):
     seen = [b""]
     with fake.FakeCayd(tmp) as server:
         server.on("POST", "/v1/run", answer)
-        process, ours, theirs, _ = on_terminal(server, "--norc", "-i", program="bash")
-        os.write(ours, b"PS1='prom''pt> '\n")
-        shows(b"prompt> ")
-        os.write(ours, fake.CAY.encode() + b" run -- x\n")
-        shows(b"ready")
-        os.write(ours, b"\x1a")
-        shows(b"prompt> ")
-        os.write(ours, b"bg\n")
-        shows(b"prompt> ")
-        os.write(ours, b"#for the shell")
-        shows(b"shell")
-        go.set()
-        shows(b"more")
-        os.write(ours, b"\nfg\n")
-        shows(b"fg\r\n")
-        shows(b"run -- x")
-        os.write(ours, b"for the job\n")
-        until(lambda: (fake.STDIN, b"for the job\n") in got)
-        shows(b"prompt> ")
-        os.close(ours)
-        os.close(theirs)
-        process.wait(10)
+        with on_terminal(server, "--norc", "-i", program="bash") as (process, ours, theirs, _):
+            os.write(ours, b"PS1='prom''pt> '\n")
+            shows(b"prompt> ")
+            os.write(ours, fake.CAY.encode() + b" run -- x\n")
+            shows(b"ready")
+            os.write(ours, b"\x1a")
+            shows(b"prompt> ")
+            os.write(ours, b"bg\n")
+            shows(b"prompt> ")
+            os.write(ours, b"#for the shell")
+            shows(b"shell")
+            go.set()
+            shows(b"more")
+            os.write(ours, b"\nfg\n")
+            shows(b"fg\r\n")
+            shows(b"run -- x")
+            os.write(ours, b"for the job\n")
+            until(lambda: (fake.STDIN, b"for the job\n") in got)
+            shows(b"prompt> ")
     equal([payload for kind, payload in got if kind == fake.STDIN], [b"for the job\n"])
 
 
@@ -1117,17 +1103,11 @@ def test_a_terminal_that_nobody_reads_keeps_nobody_from_ending(tmp):
         os.mkdir(directory)
         with fake.FakeCayd(directory) as server:
             server.on("POST", "/v1/run", answer)
-            process, ours, theirs, before = on_terminal(server, "run", flag, "--", "yes")
-            try:
+            with on_terminal(server, "run", flag, "--", "yes") as (process, ours, theirs, before):
                 equal(select.select([ours], [], [], 10)[0], [ours])
                 until(lambda p=process: p.send_signal(signal.SIGTERM) or p.poll() is not None)
                 equal(process.returncode, 143)
                 equal(termios.tcgetattr(theirs), before)
-            finally:
-                process.kill()
-                process.wait(10)
-                os.close(ours)
-                os.close(theirs)
 
 
 def test_what_is_written_to_the_other_side_of_a_terminal_comes_out_of_it(tmp):
