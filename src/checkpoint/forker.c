@@ -60,7 +60,7 @@ static int send_order(int sock, const struct fork_place *place)
 		.counts = feature_withheld(FEATURE_TIMER_IDS),
 		.learns = place->learns,
 		.single_id = place->single_id,
-		.hold = place->hold,
+		.hold = 1, /* those that are not to be held are told to go at once */
 		.wipe = place->wipe };
 	cleanup_fd int filter = filter_file(place);
 	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -182,18 +182,17 @@ static int receive_news(const struct talk *t, struct template_message *m, int *r
 	return receive(t, m, ret, err);
 }
 
-/* What comes before the message @last. */
-static int collect(
-	const struct talk *t, enum template_message_kind last, struct forked *ret, struct err *err)
+/* What comes before all are complete. */
+static int collect(const struct talk *t, struct forked *ret, struct err *err)
 {
 	for (;;) {
 		struct template_message m;
 		cleanup_fd int fd = -1;
-		int rc = receive_news(t, &m, &fd, err);
+		int rc = receive(t, &m, &fd, err);
 
 		if (rc < 0)
 			return rc;
-		if (m.kind == last)
+		if (m.kind == TEMPLATE_READY)
 			return 0;
 		if (m.kind == TEMPLATE_TELLS && fd >= 0 && ret->listener < 0) {
 			ret->listener = TAKE_FD(fd);
@@ -207,23 +206,30 @@ static int collect(
 	}
 }
 
+/* @ret_loading: as of forker_go(). */
+static int let_go(const struct talk *t, bool *ret_loading, struct err *err)
+{
+	struct template_message m = { .kind = TEMPLATE_GO };
+	int rc = fdpass_send(t->sock, &m, sizeof(m), NULL, 0);
+
+	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go") : receive_news(t, &m, NULL, err);
+	*ret_loading = rc == 0 && m.status != 0;
+	return rc;
+}
+
 int forker_go(int sock, int parent, const struct fork_listening *listening, int *listener,
 	bool *ret_loading, struct err *err)
 {
 	const struct talk talk = { sock, parent, listening, listener };
-	struct template_message m = { .kind = TEMPLATE_GO };
-	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
 
-	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go")
-		    : receive_news(&talk, &m, NULL, err);
-	*ret_loading = rc == 0 && m.status != 0;
-	return rc;
+	return let_go(&talk, ret_loading, err);
 }
 
 int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err)
 {
 	cleanup_fd int sock = fdpass_connect(place->template_path);
 	struct talk talk = { sock, -1, &place->listening, &ret->listener };
+	bool loading;
 	int rc;
 
 	*ret = (struct forked){ .parent = -1, .listener = -1 };
@@ -233,9 +239,11 @@ int forker_fork(const struct fork_place *place, struct forked *ret, struct err *
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");
 	ret->parent = talk.parent = meet_parent(&talk, &ret->pid, err);
-	rc = ret->parent < 0
-		     ? ret->parent
-		     : collect(&talk, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);
+	rc = ret->parent < 0 ? ret->parent : collect(&talk, ret, err);
+	if (rc == 0)
+		place->listening.complete(place->listening.ctx);
+	if (rc == 0 && !place->hold)
+		rc = let_go(&talk, &loading, err);
 	if (rc < 0) {
 		fd_close(&ret->parent);
 		fd_close(&ret->listener);

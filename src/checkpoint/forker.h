@@ -13,10 +13,12 @@
 
 /**
  * struct fork_listening - who answers the calls that are told (@told of struct fork_place) while the fork is waited for: its threads install filters, of which that tells. @hear is
- * called when something waits at *@listener, and may close it; @going once, before the first of the programs runs, and before any call of theirs is heard.
+ * called when something waits at *@listener, and may close it; @complete once, when all that is restored has been made, before any of it is let go; @going once, before the first of
+ * the programs runs, and before any call of theirs is heard.
  */
 struct fork_listening {
 	void (*hear)(void *ctx, int *listener);
+	void (*complete)(void *ctx);
 	void (*going)(void *ctx);
 	void *ctx;
 };

@@ -4,7 +4,7 @@
  *
  *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE and LEND -> DONE + [memory], any number of times; when they stand still SAME -> struct template_likeness; FILL + [image, plan] -> DONE, or POINT + the same: the
  *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew. Before either, MEMORY + [memory of each] -> DONE, any number of times
- *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], TELLS + [listener] (not where nobody may listen), ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
+ *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], TELLS + [listener] (not where nobody may listen), ROOT for each root, READY -> GO -> GOING, RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  *                     ATTACH + [image, plan, lengths of chunks, struct template_first of places, requests, slots, for each coder: pipe, credit] -> DONE: as LOAD, but pages come, chunk by chunk, when their number has been written to requests. One
@@ -171,7 +171,7 @@ struct template_fork {
 	uint32_t told_listen; /* may somebody? */
 	uint32_t single_id;
 	uint32_t
-		hold; /* the processes wait for TEMPLATE_GO when they are complete (TEMPLATE_READY); else only TEMPLATE_RUNNING is said */
+		hold; /* 1: the processes wait for TEMPLATE_GO when they are complete (TEMPLATE_READY). Keepers of earlier builds say 0 to have them go by themselves */
 	uint32_t wipe;          /* MADV_WIPEONFORK: that memory is empty, as behind fork(2) */
 	uint32_t landlock_size; /* 0 = no Landlock domain */
 	uint16_t nameless;      /* files may be made without a name (O_TMPFILE) */

@@ -46,13 +46,21 @@ static void hear(void *ctx, int *listener)
 	keeper_read_told(ctx, listener);
 }
 
-/* What they ask for is no longer what they had, nor is the room their own for who brings them back. */
+/* Those who brought them back need no more room; a program would take it. */
+static void complete(void *ctx)
+{
+	struct keeper *k = ctx;
+
+	(void)fault("live.restore.complete");
+	box_lend_pids(&k->box, 0);
+}
+
+/* What they ask for is no longer what they had. */
 static void going(void *ctx)
 {
 	struct keeper *k = ctx;
 
 	k->restoring = false;
-	box_lend_pids(&k->box, 0);
 }
 
 /* Return: the socket to their parent, or an error. */
@@ -94,7 +102,7 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.told_error = filter_told_error(),
 		.listen = filter_tells(),
 		.learns = learns,
-		.listening = { hear, going, k },
+		.listening = { hear, complete, going, k },
 		.landlock = k->box.spec.profile != PROFILE_DEBUG,
 		.single_id = k->config.single_id,
 		.hold = hold,
@@ -156,7 +164,7 @@ static int go(struct keeper *k, struct err *err)
 	int rc;
 
 	k->restoring = true;
-	rc = forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, going, k },
+	rc = forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, complete, going, k },
 		&k->told.listeners[LISTENER_FORKED], &k->loading, err);
 	k->restoring = false;
 	return rc;

@@ -5,12 +5,13 @@ import os
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from lib import cay, leaks
 from lib.case import equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, start  # noqa: E402
+from forking import ask, fork_live, start  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -85,7 +86,7 @@ def test_who_forks_meanwhile_gets_no_more(instance):
         assert int(ask(instance, box, run, "how many?")) < PIDS
 
 
-def held_template(instance):
+def held(instance):
     return [pid for pid, (_, state, _) in leaks.processes().items() if state == "T" and pid in instance.own_processes()]
 
 
@@ -94,11 +95,11 @@ def while_it_is_copied(instance, box, act):
     thread = threading.Thread(target=snapshot, args=(instance, box))
     thread.start()
     try:
-        cay.wait_until(lambda: held_template(instance), 60, "the memory is being copied")
+        cay.wait_until(lambda: held(instance), 60, "the memory is being copied")
         act()
     finally:
         while thread.is_alive():
-            for pid in held_template(instance):
+            for pid in held(instance):
                 os.kill(pid, signal.SIGCONT)
             thread.join(0.05)
 
@@ -162,3 +163,27 @@ def test_who_forks_while_a_capture_is_refused(instance):
             raises(cay.ApiError, snapshot, instance, box)
             equal(number(instance, box, "pids", "pids.max"), PIDS)
             assert number(instance, box, "pids", "pids.current") <= PIDS
+
+
+@require(*NEEDS)
+def test_who_is_let_go_in_a_fork_gets_no_more(tmp):
+    """Nor while its keeper, which lends room to those who bring it back, stands still just then."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "live.restore.complete=hold"})
+    try:
+        instance.start()
+        with instance.sandbox(limits={"pids": PIDS}) as box, instance.sandbox() as other:
+            run = start(instance, box, "/usr/bin/python3", "-c", GREEDY)
+            cay.wait_until(lambda: number(instance, box, "pids", "pids.current") >= PIDS, 30, "it is full")
+            with ThreadPoolExecutor() as pool:
+                forks = pool.submit(fork_live, instance, box)
+                cay.wait_until(lambda: held(instance), 60, "the keeper stands still")
+                for _ in range(10):
+                    instance.ok(other, "true")  # time in which it would have forked
+                for pid in held(instance):
+                    os.kill(pid, signal.SIGCONT)
+                (fork,) = forks.result(60)
+            equal(number(instance, fork, "pids", "pids.max"), PIDS)
+            assert int(ask(instance, fork, run, "how many?")) < PIDS
+            instance.remove(fork)
+    finally:
+        instance.close()

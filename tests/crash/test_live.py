@@ -42,6 +42,7 @@ LOGGED = [
     "live.restore.after",
     "live.restore.before",
     "live.restore.begun",
+    "live.restore.complete",
     "live.restore.running",
     "live.take.captured",
     "live.take.held",
