@@ -215,31 +215,30 @@ static bool has_let_go(const struct capture *c)
 }
 
 /*
- * Something hangs. The dumper is torn out of it and lets all go as they were; who cannot be let go ends with it, as it must (EXITKILL). A dumper that does not even take a signal
- * keeps what it has stopped until it does.
+ * The dumper is torn out of what hangs and lets all go as they were; who cannot be let go ends with it, as it must (EXITKILL). A dumper that does not even take a signal keeps what
+ * it has stopped until it does.
  */
-static int give_up(struct capture *c, struct err *err)
+int capture_give_up(struct capture *c, struct err *err)
 {
 	(void)kill(c->pid, SIGTERM);
 	(void)kill(c->pid, SIGCONT);
 	if (has_let_go(c))
 		c->changing = false;
 	c->released = true;
-	(void)kill(c->pid, SIGKILL);
 	return err_raise(err, ERR_TIMEOUT, "%s",
 		c->changing
 			? "the capture of the processes got no further, and not all of them could be let go"
 			: "the capture of the processes got no further and was given up; they go on as they were");
 }
 
-/* @hang: a test has it hang meanwhile at a point that is called so. */
+/* @hang: a test has it hang meanwhile at a point that is called so. Return: 0, -ETIMEDOUT when something hangs, or an error. */
 static int receive_report_with(
 	struct capture *c, struct dump_report *r, const char *hang, int *fd, struct err *err)
 {
 	ssize_t n = receive_with(c, r, sizeof(*r), fault_at(hang) ? HURRY_NS : SILENCE_NS, fd);
 
 	if (n == -ETIMEDOUT)
-		return give_up(c, err);
+		return -ETIMEDOUT;
 	if (n != (ssize_t)sizeof(*r))
 		return err_raise(err, ERR_INTERNAL, "the dumper ended without a word");
 	if (r->err.code == ERR_NONE)
@@ -253,7 +252,9 @@ static int receive_report_with(
 static int receive_report(
 	struct capture *c, struct dump_report *r, const char *hang, struct err *err)
 {
-	return receive_report_with(c, r, hang, NULL, err);
+	int rc = receive_report_with(c, r, hang, NULL, err);
+
+	return rc == -ETIMEDOUT ? capture_give_up(c, err) : rc;
 }
 
 /* The template copies only what the keeper itself has named, and from the dumper what that has kept. Nobody waits for it: what the dumper asks of it comes behind. */

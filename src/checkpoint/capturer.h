@@ -60,9 +60,12 @@ int capture_suspend(
 int capture_stop(struct capture *c, struct dump_order *order, const int *masters, size_t n_masters,
 	struct err *err) attr_must_use;
 
-/** capture_look() - look at all, make twins or copy the memory. @ret: figures. @ret_numbers: a file as of %DUMP_NUMBERS_MAX, the caller's, or -1. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
+/** capture_look() - look at all, make twins or copy the memory. @ret: figures. @ret_numbers: a file as of %DUMP_NUMBERS_MAX, the caller's, or -1. Context: the cgroup is thawed. Return: 0 with all processes stopped; -ETIMEDOUT without an error when something hangs, and they stay so until capture_give_up(); or an error, after which none need be. */
 int capture_look(struct capture *c, struct dump_report *ret, int *ret_numbers,
 	struct err *err) attr_must_use;
+
+/** capture_give_up() - capture_look() hangs: let all go that can be. Twins stay until capture_end(). Return: an error. Context: blocks until they go, 30 s at the most. */
+int capture_give_up(struct capture *c, struct err *err);
 
 /** capture_died() - is a capture under way whose dumper has ended? Then nobody lets the processes go. */
 bool capture_died(const struct capture *c);

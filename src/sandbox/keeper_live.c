@@ -266,6 +266,19 @@ static int keep_files(const struct keeper *k, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "have the captured files kept") : 0;
 }
 
+static int look(struct keeper *k, struct dump_report *report, struct err *err)
+{
+	int rc = capture_look(&k->capture, report, &k->capture_numbers, err);
+
+	if (rc != -ETIMEDOUT)
+		return rc;
+	/* who is let go by it gets nothing of what was lent: that is for the copies alone which are there */
+	if (cgroup_each_leaf(&k->box.cgroup, add_twins, k) < 0)
+		k->n_twins = 0;
+	box_lend_pids(&k->box, k->n_twins);
+	return capture_give_up(&k->capture, err);
+}
+
 static int stop_and_look(struct keeper *k, struct dump_order *order,
 	const struct terminals *terminals, struct dump_report *report, struct err *err)
 {
@@ -281,7 +294,7 @@ static int stop_and_look(struct keeper *k, struct dump_order *order,
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
 		rc = err_raise(err, ERR_INTERNAL, "the control group does not thaw");
 	if (rc == 0)
-		rc = capture_look(&k->capture, report, &k->capture_numbers, err);
+		rc = look(k, report, err);
 	if (rc == 0 && report->n_twins > 0)
 		rc = allow_twins(k, err);
 	/* before they go on */

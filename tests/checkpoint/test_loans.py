@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from lib import cay, leaks
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, start  # noqa: E402
@@ -163,6 +163,22 @@ def test_who_forks_while_a_capture_is_refused(instance):
             raises(cay.ApiError, snapshot, instance, box)
             equal(number(instance, box, "pids", "pids.max"), PIDS)
             assert number(instance, box, "pids", "pids.current") <= PIDS
+
+
+@require(*NEEDS)
+def test_who_is_let_go_by_a_capture_that_hangs_gets_no_more(tmp):
+    for point in ("live.dump.hang.looked", "live.dump.hang.twins"):
+        instance = cay.Instance(tmp, env={"CAY_FAULT": f"{point}=error"})
+        try:
+            instance.start()
+            with instance.sandbox(limits={"pids": PIDS}) as box:
+                run = start(instance, box, "/usr/bin/python3", "-c", GREEDY)
+                cay.wait_until(lambda: number(instance, box, "pids", "pids.current") >= PIDS, 30, "it is full")
+                contains(raises(cay.ApiError, snapshot, instance, box).message, "they go on as they were")
+                equal(number(instance, box, "pids", "pids.max"), PIDS)
+                assert int(ask(instance, box, run, "how many?")) < PIDS
+        finally:
+            instance.close()
 
 
 @require(*NEEDS)
