@@ -61,138 +61,6 @@ bool dump_note(struct dump *d, struct err *err)
 	return true;
 }
 
-/** struct stranger - a process that could not be looked at, as it is called inside. */
-struct stranger {
-	int inner;
-	char name[16];
-	bool traced;
-};
-
-static struct stranger describe(int32_t pid)
-{
-	struct stranger out = { .inner = pid };
-	cleanup_buf struct buf text = BUF_INIT(1 << 16);
-	uint64_t numbers[32];
-	char path[32];
-	const char *name;
-	size_t n;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	if (file_read_at(AT_FDCWD, path, &text) < 0)
-		return out;
-	name = proc_value(buf_cstr(&text), "Name");
-	if (name != NULL)
-		(void)snprintf(out.name, sizeof(out.name), "%.*s", (int)strcspn(name, "\n"), name);
-	str_utf8_tidy(out.name);
-	n = proc_numbers(buf_cstr(&text), "NSpid", 10, numbers, ARRAY_SIZE(numbers));
-	if (n > 0)
-		out.inner = (int)numbers[n - 1];
-	out.traced = proc_number(buf_cstr(&text), "TracerPid", 10, 0) != 0;
-	return out;
-}
-
-static int cannot_stop(int32_t pid, int rc, struct err *err)
-{
-	struct stranger who = describe(pid);
-
-	if (rc == -EPERM && who.traced)
-		return err_raise(
-			err, ERR_UNSUPPORTED, "process %d (%s): " DUMP_TRACED, who.inner, who.name);
-	if (rc == -EPERM)
-		return err_raise(err, ERR_BUSY,
-			"process %d (%s) cannot be stopped just now: it has just become one that nobody may look at (prctl(2), PR_SET_DUMPABLE)",
-			who.inner, who.name);
-	if (rc == -ETIMEDOUT)
-		return err_raise(err, ERR_BUSY,
-			"process %d (%s) cannot be stopped just now: it waits for a child of vfork(), or for a device",
-			who.inner, who.name);
-	return err_raise_sys(err, rc, "stop process %d (%s)", who.inner, who.name);
-}
-
-/* All, even when one cannot be stopped: they have been frozen, which ends some calls, and it takes a tracer to make these again. */
-static int stop_all(struct dump *d, struct err *err)
-{
-	int rc = 0;
-
-	tracee_hurry(true);
-	for (uint32_t i = 0; i < d->order->n_pids; i++) {
-		int this = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
-
-		/* the others have their time, too: who is let go half-way notices */
-		if (this == -ETIMEDOUT)
-			tracee_hurry(true);
-		if (this < 0 && rc == 0)
-			rc = cannot_stop(d->order->pids[i], this, err);
-		if (fault("live.dump.hang.stop") < 0)
-			for (;;)
-				(void)pause();
-		d->n_stopped++;
-	}
-	tracee_hurry(false);
-	return rc == 0 && d->left_behind != 0 ? cannot_stop(d->left_behind, -ETIMEDOUT, err) : rc;
-}
-
-static bool is_known(const struct dump *d, pid_t host)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].tracee.host == host)
-			return true;
-	}
-	return false;
-}
-
-/* A group does not list its dead: they are children that nobody has waited for. */
-static int add_zombie(struct dump *d, pid_t host)
-{
-	struct dump_process *more;
-	int rc;
-
-	if (is_known(d, host))
-		return 0;
-	more = realloc(d->processes, (d->n + 2) * sizeof(*more));
-	if (more == NULL)
-		return -ENOMEM;
-	d->processes = more;
-	more[d->n] = (struct dump_process){ 0 };
-	rc = tracee_stop(&more[d->n++].tracee, host);
-	return rc == 0 && !more[d->n - 1].tracee.zombie ? -EPROTO : rc;
-}
-
-static int add_zombies_of(struct dump *d, size_t i, pid_t thread)
-{
-	cleanup_buf struct buf text = BUF_INIT(1 << 20);
-	char path[48], *save = NULL;
-	int rc;
-
-	(void)snprintf(path, sizeof(path), "task/%d/children", thread);
-	rc = file_read_at(d->processes[i].tracee.proc, path, &text);
-	for (char *word = rc == 0 && text.n > 0 ? strtok_r(text.p, " ", &save) : NULL;
-		rc == 0 && word != NULL; word = strtok_r(NULL, " ", &save)) {
-		uint64_t pid;
-
-		if (str_to_u64(word, 1, INT32_MAX, &pid) == 0)
-			rc = add_zombie(d, (pid_t)pid);
-	}
-	return rc;
-}
-
-static int add_zombies(struct dump *d, struct err *err)
-{
-	size_t living = d->n;
-
-	for (size_t i = 0; i < living; i++) {
-		for (size_t j = 0; j < d->processes[i].tracee.n_threads; j++) {
-			int rc = add_zombies_of(d, i, d->processes[i].tracee.threads[j].host);
-
-			if (rc < 0)
-				return err_raise_sys(err, rc,
-					"look for ended children of process %d",
-					d->processes[i].tracee.inner);
-		}
-	}
-	return 0;
-}
-
 /* The last refusals: nothing has been changed yet, and nothing is refused once the processes run. */
 static int check_all(struct dump *d, struct err *err)
 {
@@ -219,7 +87,7 @@ static void hang(struct dump *d, const char *point)
 /* What only the stopped processes can tell. */
 static int look_at_all(struct dump *d, struct err *err)
 {
-	int rc = add_zombies(d, err);
+	int rc = dump_zombies(d, err);
 
 	if (rc == 0)
 		rc = dump_tree(d, err);
@@ -637,7 +505,7 @@ static void note_reason(struct dump_report *r, int rc)
 static int capture(struct dump *d, struct dump_report *r)
 {
 	uint64_t at = clock_now_ns();
-	int rc = stop_all(d, &r->err);
+	int rc = dump_stop_all(d, &r->err);
 
 	dump_holes_begin(d);
 	at = phase(r, DUMP_SEIZE, at);
@@ -669,15 +537,6 @@ static void on_given_up(attr_unused int signal)
 	siglongjmp(before_all, 1);
 }
 
-/* Of stop_all(): they have been frozen, as there. */
-static void stop_rest(struct dump *d)
-{
-	tracee_hurry(true);
-	for (size_t i = d->n; i < d->order->n_pids; i++)
-		(void)!tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
-	tracee_hurry(false);
-}
-
 /* Whom we have opened does not go on so, for all of its user to look at: it stays ours, and ends with us. Return: how many threads are not let go. */
 static unsigned int close_and_give_up(struct tracee *t)
 {
@@ -703,7 +562,7 @@ static int give_up(struct dump *d, struct dump_report *r)
 	/* whose threads are not all known, and whom the seizer has stopped: it ends with us */
 	if (d->order->suspended != 0 && d->n > d->n_stopped && d->n <= d->order->n_pids)
 		r->n_stuck++;
-	stop_rest(d);
+	dump_stop_rest(d);
 	for (size_t i = 0; i < d->n_pairs; i++)
 		tracee_end(&d->pairs[i].helper); /* who waits for it goes on to the end */
 	for (size_t i = 0; i < d->n; i++)

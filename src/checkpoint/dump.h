@@ -188,7 +188,7 @@ struct dump_sharers {
 struct dump {
 	const struct dump_order *order;
 	struct dump_process *processes;
-	size_t n, n_stopped;       /* of them, those that stop_all() has done with */
+	size_t n, n_stopped;       /* of them, those that dump_stop_all() has done with */
 	struct tracee_pair *pairs; /* while twins are being made */
 	size_t n_pairs;
 	bool no_subreapers;   /* they are none for the moment */
@@ -385,6 +385,18 @@ static inline struct tracee *dump_source(struct dump_process *p)
 {
 	return p->twin.host != 0 ? &p->twin : &p->tracee;
 }
+
+/**
+ * dump_stop_all() - stop every process of the order, also when one cannot be stopped: they have been frozen, which ends some calls, and it takes a tracer to make these again.
+ * Context: their group is frozen. Return: 0 or an error.
+ */
+int dump_stop_all(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_stop_rest() - those that dump_stop_all() was torn out of before it came to them, for the same reason. */
+void dump_stop_rest(struct dump *d);
+
+/** dump_zombies() - add the ended children of those that are stopped. After dump_stop_all(). Return: 0 or an error. */
+int dump_zombies(struct dump *d, struct err *err) attr_must_use;
 
 /** dump_text() - read stat and status of @p; again, when it may be looked at. */
 int dump_text(struct dump_process *p, struct err *err) attr_must_use;
