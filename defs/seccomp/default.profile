@@ -38,8 +38,11 @@ allow fcntl if arg1 in 16,17,36,37,38
 allow fcntl if arg1 & 0xFFFFFFF0 == 1024 and arg1 != 1024
 otherwise EINVAL fcntl
 # memory
-allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap msync munlock munlockall munmap
+allow brk get_robust_list map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap msync munlock munlockall munmap
 allow pkey_free pkey_mprotect set_robust_list
+# no MADV_MERGEABLE 12: how long a write takes tells what a neighbour's page holds where the machine merges pages; as in a kernel that does not
+allow madvise if arg2 != 12
+otherwise EINVAL madvise
 # no huge pages of those that the machine has put aside (MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB): no limit of memory counts them, and there are few; as if none was left, or
 # as a kernel that knows no such files: Chromium asks with all flags at once whether there is memfd_create(), and wants EINVAL
 allow mmap if arg3 & 0x40000 == 0

@@ -18,7 +18,6 @@ static const struct {
 	{ "hg", REGION_HUGEPAGE },
 	{ "nh", REGION_NOHUGEPAGE },
 	{ "dd", REGION_DONTDUMP },
-	{ "mg", REGION_MERGEABLE },
 	{ "sr", REGION_SEQUENTIAL },
 	{ "rr", REGION_RANDOM },
 	{ "lo", REGION_LOCKED },

@@ -260,7 +260,7 @@ enum image_region_flag {
 	REGION_NOHUGEPAGE = 64,
 	REGION_DONTDUMP = 128,
 	REGION_LOCKED = 256,
-	REGION_MERGEABLE = 512,
+	/* 512 was of memory that is offered for merging, which nobody inside may do any more */
 	REGION_READ_ONLY = 1024, /* System V: attached to be read only */
 	REGION_SEQUENTIAL = 2048,
 	REGION_RANDOM = 4096,

@@ -366,6 +366,7 @@ INSIDE = [
     Case("EX-04", "only what was asked for", "names in the environment", check=environment),
     Case("SC-02", "ENOSYS", "a tracer outside", traced={r"(?:cachestat|syscall_0x1c3)\(": "ENOSYS"}),
     Case("SC-03", "EINVAL", "ksm switch of the host", unreachable=no_ksm),
+    Case("SC-03B", "EINVAL", "a tracer outside", traced={r"madvise\([^,]+, (?:4096|0x1000), (?:12|0xc)\)": "EINVAL"}, unreachable=no_ksm),
     Case("SC-06", "none", "what was read"),
     Case("SC-07", "synthetic or absent", "host's numbers in what was read", check=host_size),
     Case("CG-01", "EPERM", "mounts of the sandbox from outside"),

@@ -198,8 +198,8 @@ static void advise(region *r)
 		bool must;
 	} table[] = { { REGION_DONTFORK, 10, true }, { REGION_WIPEONFORK, 18, true },
 		{ REGION_DONTDUMP, 16, true }, { REGION_HUGEPAGE, 14, false },
-		{ REGION_NOHUGEPAGE, 15, false }, { REGION_MERGEABLE, 12, false },
-		{ REGION_SEQUENTIAL, 2, false }, { REGION_RANDOM, 1, false } };
+		{ REGION_NOHUGEPAGE, 15, false }, { REGION_SEQUENTIAL, 2, false },
+		{ REGION_RANDOM, 1, false } };
 
 	for (unsigned int i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		long rc =

@@ -406,6 +406,15 @@ static void sc_03(struct run *r)
 	attempt(r, "PR_SET_MEMORY_MERGE", syscall(SYS_prctl, 67L, 1L, 0L, 0L, 0L));
 }
 
+static void sc_03b(struct run *r)
+{
+	const long advices[] = { MADV_MERGEABLE, MADV_MERGEABLE | 1L << 32 };
+	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
+		attempt(r, "MADV_MERGEABLE", syscall(SYS_madvise, page, 4096L, advices[i]));
+}
+
 static void sc_06(struct run *r)
 {
 	char buf[1024];
@@ -471,6 +480,7 @@ const struct attack attacks_kernel[] = {
 	{ "KS-21", "takes descriptors and memory of its own child", ks_21 },
 	{ "SC-02", "asks the page cache about foreign files", sc_02 },
 	{ "SC-03", "turns page merging on", sc_03 },
+	{ "SC-03B", "offers memory for page merging", sc_03b },
 	{ "SC-06", "looks for kernel addresses", sc_06 },
 	{ "SC-07", "reads global load counters", sc_07 },
 	{ NULL, NULL, NULL },
