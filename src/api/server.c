@@ -625,6 +625,7 @@ static struct server *server_new(const struct server_setup *setup)
 	(void)!str_copy(srv->tag, sizeof(srv->tag), setup->tag);
 	srv->rootless = setup->rootless;
 	srv->uid_map = setup->uid_map;
+	srv->build = setup->build;
 	srv->trust = setup->trust;
 	srv->through = setup->through;
 	srv->uid = geteuid();

@@ -222,6 +222,7 @@ struct server {
 	bool rootless;
 	uint64_t lazy_least;         /* bytes of memory from which on a resume is a lazy one */
 	const char *trust, *through; /* see struct server_setup */
+	const char *build;           /* the same */
 	const char *uid_map;         /* "range" or "single" */
 	char cgroup[16];             /* "v2" or "none" */
 	uid_t uid;                   /* ours */
@@ -292,6 +293,7 @@ struct server {
 
 /** struct server_setup - what main() has prepared while it still had its privileges; descriptors are taken over. */
 struct server_setup {
+	const char *build; /* of which sources: tools/build_id.py; static */
 	const char *state, *run, *tag;
 	const char *socket; /* path of @listen_fd */
 	bool rootless;

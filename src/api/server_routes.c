@@ -10,10 +10,11 @@ int api_version_get(struct api_call *call, attr_unused struct err *err)
 	struct server *srv = call->srv;
 
 	return api_reply(call, 200,
-		json_pack("{s:s,s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:I}", "version", CAY_VERSION,
-			"protocol", 1, "mode", srv->rootless ? "rootless" : "root", "uid_map",
-			srv->uid_map, "state", srv->state, "run", srv->run, "tag", srv->tag, "pid",
-			(int)getpid(), "pool", (json_int_t)keeper_pool_prepared(srv)));
+		json_pack("{s:s,s:s,s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:I}", "version", CAY_VERSION,
+			"build", srv->build, "protocol", 1, "mode",
+			srv->rootless ? "rootless" : "root", "uid_map", srv->uid_map, "state",
+			srv->state, "run", srv->run, "tag", srv->tag, "pid", (int)getpid(), "pool",
+			(json_int_t)keeper_pool_prepared(srv)));
 }
 
 /* What keepers see, looked at by a job, and what the server knows of itself. */
@@ -25,8 +26,8 @@ int api_doctor_get(struct api_call *call, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	own = json_pack("{s:s,s:s,s:s,s:s,s:O?}", "uid_map", srv->uid_map, "cgroup", srv->cgroup,
-		"process_events",
+	own = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:O?}", "version", CAY_VERSION, "build",
+		srv->build, "uid_map", srv->uid_map, "cgroup", srv->cgroup, "process_events",
 		srv->process_error[0] != '\0' ? srv->process_error : "proc connector", "mask",
 		srv->mask != NULL ? "made" : "missing", "storage", srv->storage);
 	(void)json_object_update_missing(report, own);

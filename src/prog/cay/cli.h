@@ -25,6 +25,7 @@ static inline void cleanup_json(json_t **j)
 #define cleanup_json cleanup(cleanup_json)
 
 struct cli {
+	const char *build; /* of which sources we are: tools/build_id.py; static */
 	struct cli_args args;
 	struct http_client http;
 	bool http_ready; /* @http is initialised */
@@ -145,6 +146,9 @@ int cli_name(struct cli *cli, char **ret) attr_must_use;
 
 /** cli_refuse_value() - @value of @flag is no good, @why ("a number is wanted"). Return: negative, %ERR_USAGE. */
 int cli_refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why);
+
+/** cli_other_build() - is the server that gave @answer (of GET /v1/version or /v1/doctor) of other sources than we are? One that does not say is. */
+bool cli_other_build(const struct cli *cli, const json_t *answer);
 
 /** cli_string() - a member of @object as text; @otherwise when it is missing or no string. Borrowed. */
 const char *cli_string(const json_t *object, const char *member, const char *otherwise);

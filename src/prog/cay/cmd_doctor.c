@@ -137,6 +137,22 @@ static int examine(struct cli *cli, const char *name)
 	return rc < 0 ? rc : json_is_false(json_object_get(report, "ok"));
 }
 
+/* A server that was started before cay was replaced does what its own build does. */
+static void add_build(const struct cli *cli, const json_t *server, json_t *report)
+{
+	json_t *found;
+
+	if (!cli_other_build(cli, server))
+		return;
+	found = json_sprintf("cay is %s, the server is %s", cli->build,
+		cli_string(server, "build", "of an earlier build"));
+	(void)json_array_append_new(json_object_get(report, "checks"),
+		json_pack("{s:s, s:b, s:s, s:s, s:o, s:s, s:s}", "id", "build", "ok", 0, "level",
+			"recommended", "what", "the server is of the same build as cay", "found",
+			found, "lost", "what the other build mended or has besides", "fix",
+			"cay shutdown (under systemd: systemctl restart cayd): sandboxes go on, and the next command starts the server anew"));
+}
+
 int cmd_doctor(struct cli *cli)
 {
 	cleanup_json json_t *report = NULL, *server = NULL;
@@ -156,6 +172,8 @@ int cmd_doctor(struct cli *cli)
 		return rc;
 	if (server != NULL && server != report)
 		(void)json_object_set(report, "server", server);
+	if (server != NULL)
+		add_build(cli, server, report);
 	if (cli->json) {
 		(void)cli_print_json(report);
 	} else {

@@ -135,6 +135,36 @@ int cmd_shutdown(struct cli *cli)
 	return cli->json ? cli_print_json(answer) : 0;
 }
 
+bool cli_other_build(const struct cli *cli, const json_t *answer)
+{
+	return !str_eq(cli_string(answer, "build", ""), cli->build);
+}
+
+/* "cayd 0.1.0 (4f60b2e91a3c)", without an end of line. */
+static void put_program(
+	struct buf *out, const char *program, const char *version, const char *build)
+{
+	buf_fmt(out, "%s ", program);
+	text_escape(out, version);
+	buf_str(out, " (");
+	text_escape(out, build);
+	buf_char(out, ')');
+}
+
+static void put_server(const struct cli *cli, struct buf *out, const json_t *answer)
+{
+	put_program(out, "cayd", cli_string(answer, "version", "?"),
+		cli_string(answer, "build", "an earlier build"));
+	buf_fmt(out, ", pid %llu, ", (unsigned long long)cli_number(answer, "pid"));
+	text_escape(out, cli_string(answer, "mode", "?"));
+	buf_str(out, ", state in ");
+	text_escape(out, cli_string(answer, "state", "?"));
+	buf_char(out, '\n');
+	if (cli_other_build(cli, answer))
+		buf_str(out, "they are of different builds: the server stays what it is until "
+			     "cay shutdown (sandboxes go on)\n");
+}
+
 int cmd_version(struct cli *cli)
 {
 	cleanup_json json_t *answer = NULL;
@@ -148,20 +178,15 @@ int cmd_version(struct cli *cli)
 		answer = json_pack("{s:s}", "version", CAY_VERSION);
 	if (cli->json) {
 		(void)json_object_set_new(answer, "client", json_string(CAY_VERSION));
+		(void)json_object_set_new(answer, "client_build", json_string(cli->build));
 		return cli_print_json(answer);
 	}
-	buf_str(&out, "cay " CAY_VERSION "\n");
-	if (rc < 0) {
+	put_program(&out, "cay", CAY_VERSION, cli->build);
+	buf_char(&out, '\n');
+	if (rc < 0)
 		buf_str(&out, "no server runs\n");
-	} else {
-		buf_str(&out, "cayd ");
-		text_escape(&out, cli_string(answer, "version", "?"));
-		buf_fmt(&out, ", pid %llu, ", (unsigned long long)cli_number(answer, "pid"));
-		text_escape(&out, cli_string(answer, "mode", "?"));
-		buf_str(&out, ", state in ");
-		text_escape(&out, cli_string(answer, "state", "?"));
-		buf_char(&out, '\n');
-	}
+	else
+		put_server(cli, &out, answer);
 	return cli_print(cli, &out);
 }
 

@@ -6,6 +6,7 @@
  * `build/cay help --markdown > docs/reference/cli.md`. Help, completion and the reference follow from the table.
  */
 #include "base/str.h"
+#include "build_id.h"
 #include "prog/cay/cli_help.h"
 #include "prog/cay/cmd.h"
 
@@ -176,7 +177,7 @@ static void find_terminals(struct cli *cli)
 
 int main(int argc, char **argv)
 {
-	static struct cli cli;
+	static struct cli cli = { .build = CAY_BUILD };
 	int rc;
 
 	fill_streams();

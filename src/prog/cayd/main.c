@@ -12,6 +12,7 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "build_id.h"
 #include "codec/authority.h"
 #include "prog/cayd/caller.h"
 #include "prog/cayd/place.h"
@@ -238,7 +239,8 @@ static void hold_back_ends(void)
 
 static int serve(struct place *p, int lock, int ready_fd)
 {
-	struct server_setup setup = { .state = p->state,
+	struct server_setup setup = { .build = CAY_BUILD,
+		.state = p->state,
 		.run = p->run,
 		.tag = p->tag,
 		.socket = p->socket,
