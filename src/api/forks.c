@@ -79,7 +79,9 @@ static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool ke
 	return rc;
 }
 
-/* @told: of the last one, with whose last commit all are there: it announces them, itself among them. NULL: of the others. */
+/*
+ * @told: of one alone, whose last commit announces it. NULL: of one of several, which says in its document that it is there only with the others (`together`), until all are: forks_join().
+ */
 static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start, bool live,
 	bool keep, const struct telling *told, json_t *list, json_t *ids, struct err *err)
 {
@@ -98,6 +100,8 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 		return -EIO;
 	(void)json_array_append_new(ids, json_string(sb->id));
 	sb->birth = told;
+	if (told == NULL)
+		(void)json_object_set_new(sb->doc, "together", json_true());
 	if (start)
 		rc = start_fork(sb, s, live, keep, err);
 	else
@@ -107,6 +111,41 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 		(void)json_array_append_new(list, sandbox_object(sb));
 	sandbox_unlock(sb);
 	sandbox_unref(sb);
+	return rc;
+}
+
+/* @told: of the last one. Somebody may have removed it meanwhile. */
+static int fork_joins(
+	struct server *srv, const char *id, const struct telling *told, struct err *err)
+{
+	struct sandbox *sb = sandbox_by_id(srv, id);
+
+	if (sb == NULL || sb->state == SANDBOX_REMOVING)
+		return 0;
+	(void)json_object_del(sb->doc, "together");
+	if (told != NULL)
+		telling_announce(srv, sb->doc, told);
+	return sandbox_save(sb, false, err);
+}
+
+/* All of several are there: from this commit on for good, and it announces them. A server that dies before leaves none: the next one removes them (sandbox_recover.c). */
+static int forks_join(
+	struct server *srv, const json_t *ids, const struct telling *told, struct err *err)
+{
+	struct catalogue *c = srv->catalogue;
+	size_t n = json_array_size(ids);
+	int rc;
+
+	(void)fault("sandbox.forks.made");
+	rc = catalogue_begin(c, false, err);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = fork_joins(srv, json_string_value(json_array_get(ids, i)),
+			i == n - 1 ? told : NULL, err);
+	if (rc == 0)
+		return catalogue_commit(c, err);
+	catalogue_abort(c);
 	return rc;
 }
 
@@ -145,7 +184,9 @@ static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, jso
 	for (json_int_t n = 0; n < count && rc == 0; n++)
 		rc = fork_one(call->srv, s, fork_request(s, call->body, n), start, live,
 			json_is_true(json_object_get(call->body, "keep_identity")),
-			n == count - 1 ? told : NULL, list, ids, err);
+			count == 1 ? told : NULL, list, ids, err);
+	if (rc == 0 && count > 1)
+		rc = forks_join(call->srv, ids, told, err);
 	(void)fault("sandbox.fork.committed");
 	if (rc < 0)
 		fork_undo(call->srv, list);

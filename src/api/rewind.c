@@ -72,9 +72,9 @@ static int sync_layers(struct server *srv, const struct snapshot *s, struct err 
  */
 static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
+	int rc = sync_layers(sb->srv, s, err); /* waits, and others may write the document */
 	json_t *was = json_copy(sb->doc), *event = rewound(sb, s);
 	cleanup_free char *memory = sb->state == SANDBOX_SUSPENDED ? str_dup(memory_of(was)) : NULL;
-	int rc = sync_layers(sb->srv, s, err);
 
 	if (rc == 0)
 		rc = rewind_commit(sb, s, event, err);

@@ -72,6 +72,7 @@ static bool unborn(const struct sandbox *sb)
 	bool no_command = json_object_get(sb->doc, "run") != NULL && list_empty(&sb->execs);
 
 	return no_command || is_restoring(sb, "fork") ||
+	       json_is_true(json_object_get(sb->doc, "together")) ||
 	       json_is_true(json_object_get(sb->doc, "for_check")) ||
 	       (sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn")));
 }
@@ -127,7 +128,7 @@ static void recover_one(struct sandbox *sb)
 	execs_tell_again(sb);
 	if (sandbox_settle_rewind(sb, &err) < 0)
 		log_error("sandbox", "finish the rewind of '%s': %s", sb->name, err.msg);
-	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) {
+	if ((sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) && !unborn(sb)) {
 		/* the last server died behind the commit that said so */
 		execs_lost(sb, "killed", "the sandbox was stopped");
 		sandbox_tell_again(sb);
@@ -154,7 +155,8 @@ static void recover_one(struct sandbox *sb)
 	if (settled == 0 && sb->state != SANDBOX_SUSPENDED)
 		settled = settle_suspend(sb);
 	/* a keeper of a suspended one had not begun, or has not finished ending */
-	if (sb->state == SANDBOX_SUSPENDED || (settled < 0 && sandbox_await_object(sb)))
+	if ((sb->state == SANDBOX_SUSPENDED && !unborn(sb)) ||
+		(settled < 0 && sandbox_await_object(sb)))
 		spawner_cleanup(sb->srv, sb->id);
 	else
 		bury(sb);

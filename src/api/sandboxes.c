@@ -268,6 +268,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)telling_done(o);
 	(void)json_object_del(o, "run");
 	(void)json_object_del(o, "unborn");
+	(void)json_object_del(o, "together");
 	(void)json_object_del(o, "for_check");
 	(void)json_object_del(o, "key");
 	(void)json_object_del(o, "key_hash");
