@@ -233,8 +233,6 @@ static int read_ids(struct dump *d, struct dump_process *p, struct err *err)
 		p->out.gid[i] = (uint32_t)ids[i];
 	for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
 		p->out.caps[i] = proc_number(p->status, sets[i], 16, 0);
-	if (p->out.caps[4] != 0)
-		return dump_refuse(p, err, "it has ambient capabilities");
 	return rc < 0 ? err_raise_sys(err, rc, "read the ids of process %d", p->tracee.inner) : 0;
 }
 

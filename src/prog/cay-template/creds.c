@@ -58,6 +58,17 @@ static void set_capabilities(const struct image_process *p)
 	(void)fork_must(CALL2(__NR_capset, &header, sets), "give up capabilities");
 }
 
+/* What a program without root's privileges has is passed on to what it executes. Behind the ids, whose change ends that. */
+static void raise_ambient(uint64_t caps)
+{
+	for (int cap = 0; cap < 64; cap++) {
+		if ((caps >> cap & 1) != 0)
+			(void)fork_must(
+				CALL5(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0),
+				"keep a capability for what is executed");
+	}
+}
+
 void creds_leave_keyring(void)
 {
 	long rc = CALL2(__NR_keyctl, 1 /* JOIN_SESSION_KEYRING */, 0);
@@ -75,6 +86,7 @@ void creds_become(const struct image_process *p)
 	if (p->filtered != 0)
 		install_filter();
 	set_capabilities(p);
+	raise_ambient(p->caps[4]);
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, p->dumpable, 0, 0, 0);
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, p->parent_death_signal, 0, 0, 0);
 }

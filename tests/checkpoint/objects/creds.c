@@ -77,6 +77,26 @@ static void lesser(void)
 	_exit(0);
 }
 
+/* Without root's privileges, but for one, which whatever it executes has too. */
+static void keeper_of_one(void)
+{
+	const unsigned int kept = 1U << CAP_KILL;
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2] = { { kept, kept, kept } }, now[2];
+	char c;
+
+	MUST(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0 && setresuid(30, 30, 30) == 0);
+	MUST(syscall(SYS_capset, &header, caps) == 0);
+	MUST(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_KILL, 0, 0) == 0);
+	MUST(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0);
+	MUST(write(report[1], "r", 1) == 1 && read(go[0], &c, 1) == 1);
+
+	MUST(syscall(SYS_capget, &header, now) == 0 && memcmp(caps, now, sizeof(now)) == 0);
+	MUST(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_KILL, 0, 0) == 1);
+	MUST(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_CHOWN, 0, 0) == 0);
+	_exit(0);
+}
+
 /* In a root of its own, and away from it. */
 static void elsewhere(void)
 {
@@ -100,7 +120,7 @@ int main(void)
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct before[2], after[2];
 	char path[4096] = { 0 }, c;
-	pid_t child, other;
+	pid_t child, other, third;
 	int status;
 
 	MUST(pipe(report) == 0 && pipe(go) == 0);
@@ -110,7 +130,11 @@ int main(void)
 	other = fork();
 	if (other == 0)
 		elsewhere();
-	MUST(read(report[0], &c, 1) == 1 && read(report[0], &c, 1) == 1);
+	third = fork();
+	if (third == 0)
+		keeper_of_one();
+	for (int i = 0; i < 3; i++)
+		MUST(read(report[0], &c, 1) == 1);
 	MUST(syscall(SYS_capget, &header, before) == 0);
 
 	use_some();
@@ -125,12 +149,15 @@ int main(void)
 	MUST(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0 &&
 		strstr(path, "creds") != NULL);
 	MUST(syscall(SYS_ptrace, 0, 0, 0, 0) < 0 && errno == EPERM); /* the filter is there */
-	MUST(write(go[1], "gg", 2) == 2 && waitpid(child, &status, 0) == child);
+	MUST(write(go[1], "ggg", 3) == 3 && waitpid(child, &status, 0) == child);
 	if (status != 0)
 		object_fail("the child ended with %d", status);
 	MUST(waitpid(other, &status, 0) == other);
 	if (status != 0)
 		object_fail("the child in another root ended with %d", status);
 	MUST(access("/tmp/root/made", F_OK) == 0);
+	MUST(waitpid(third, &status, 0) == third);
+	if (status != 0)
+		object_fail("the child with one capability ended with %d", status);
 	return object_done();
 }
