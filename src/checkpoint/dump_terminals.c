@@ -260,11 +260,21 @@ static void stop_again(const struct dump_terminal *t, int slave)
 		(void)ioctl(slave, TCXONC, TERMINAL_HOLD);
 }
 
-/* A description of our own, which does not wait. What keeps others from it is lifted for the moment: whoever could use that stands still. */
+static void set_locked(const struct dump_terminal *t, int locked)
+{
+	if ((t->out.flags & TERMINAL_LOCKED) != 0)
+		(void)ioctl(t->master, TIOCSPTLCK, &locked);
+}
+
+/*
+ * A description of our own, which does not wait. What keeps others from it is lifted for the moment: whoever could use that stands still. (Who opens a locked one in vain
+ * also spoils it for those that have it open: the kernel answers EIO to them from then on.)
+ */
 static int open_slave(const struct dump_terminal *t)
 {
 	int slave;
 
+	set_locked(t, 0);
 	if (t->exclusive >= 0)
 		(void)ioctl(t->exclusive, TIOCNXCL);
 	slave = ioctl(t->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
@@ -272,6 +282,7 @@ static int open_slave(const struct dump_terminal *t)
 		slave = -errno;
 	if (t->exclusive >= 0)
 		(void)ioctl(t->exclusive, TIOCEXCL);
+	set_locked(t, 1);
 	return slave;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pseudo terminals with both ends here: numbers, modes, size, sessions and foreground groups, packet mode, what waits in both directions, echo, those that nobody else may open. */
+/* Pseudo terminals with both ends here: numbers, modes, size, sessions and foreground groups, packet mode, what waits in both directions, echo, those that nobody else may open, or that were locked. */
 #include "object.h"
 
 #include <poll.h>
@@ -124,7 +124,7 @@ static void session(struct pair p)
 int main(void)
 {
 	struct winsize size = { 47, 132, 3, 4 }, now_size;
-	struct pair gone = make(), plain = make(), raw, packets, front;
+	struct pair gone = make(), plain = make(), raw, packets, front, shut;
 	struct pair cooked = make();
 	struct termios modes, now;
 	int on = 1, off = 0, value, locked, locked_slave;
@@ -141,6 +141,9 @@ int main(void)
 	MUST(close(gone.master) == 0);
 	/* as posix_openpt() gives it */
 	MUST((locked = open("/dev/ptmx", O_RDWR | O_NOCTTY)) >= 0);
+	/* who has it open goes on, nobody else comes to it */
+	shut = make();
+	MUST(ioctl(shut.master, TIOCSPTLCK, &on) == 0);
 
 	MUST(ioctl(cooked.master, TIOCSWINSZ, &size) == 0 && fchmod(cooked.slave, 0640) == 0);
 	set_local(cooked.slave, 0, ECHO);
@@ -191,6 +194,9 @@ int main(void)
 	MUST(ioctl(locked, TIOCSPTLCK, &off) == 0);
 	MUST((locked_slave = open(ptsname(locked), O_RDWR | O_NOCTTY)) >= 0);
 	put(locked_slave, "unlocked\n");
+	put(shut.slave, "shut\n");
+	expect(shut.master, "shut\r\n");
+	MUST(open(shut.name, O_RDWR | O_NOCTTY) < 0 && errno == EIO);
 	expect(locked, "unlocked\r\n");
 	expect(cooked.master, "to the master\r\n");
 	expect_line(cooked.slave, "first\n");
