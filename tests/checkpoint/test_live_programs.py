@@ -79,6 +79,36 @@ def test_what_is_started_later_belongs_to_the_same_world(instance):
                 instance.remove(one)
 
 
+# Counts what its children have open, from the first instant on in which it runs; it opens nothing for that.
+LOOKER = """
+import os, select, time
+children = []
+for _ in range(100):
+    children.append(os.fork())
+    if children[-1] == 0:
+        while True: time.sleep(1000)
+seen = set()
+print("ready", flush=True)
+while True:
+    for pid in reversed(children):
+        seen.add(os.stat(f"/proc/{pid}/fd").st_size)
+    if select.select([0], [], [], 0)[0]:
+        os.read(0, 100)
+        print(sorted(seen), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_who_is_on_its_way_has_nothing_of_ours_when_others_run(instance):
+    """The way to the keeper, by which it is told who ended how."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", LOOKER)
+        had = ask(instance, box, run, "how many?")
+        for fork in fork_live(instance, box, 3):
+            equal(ask(instance, fork, run, "how many?"), had)
+            instance.remove(fork)
+
+
 @require(*NEEDS)
 def test_rewind_to_a_live_snapshot(instance):
     with instance.sandbox() as box:

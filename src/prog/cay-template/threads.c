@@ -310,7 +310,7 @@ static void ask_for_states(const struct image_process *p)
 	}
 }
 
-/* All but our own and the way to the keeper, who is told of a failure still. */
+/* All but our own and the way to the keeper, who is told of a failure until STAGE_READY. */
 static void leave_descriptions(void)
 {
 	(void)CALL3(__NR_close_range, plan->first_description, fork.socket - 1, 0);
@@ -343,12 +343,13 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	leave_descriptions();
 	locks_become(p);
 	filters_hold(p, (uint64_t)frame_of(p->n_threads));
+	/* before any program runs: one that may look at us would find it, and could speak in the name of T' */
+	(void)CALL1(__NR_close, fork.socket);
 	fork_arrive(STAGE_READY);
 	stops_hear(p);
 	wait_for_go(p);
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
 		(void)CALL0(__NR_sched_yield);
-	(void)CALL1(__NR_close, fork.socket);
 	life_end(first->robust_list);
 	/* only now may the fork be called running: before, a capture would find the restorer in it */
 	fork_pass_stage(STAGE_LEFT);
