@@ -1047,6 +1047,50 @@ def test_a_terminal_that_is_closed_does_not_end_what_was_only_joined(tmp):
         assert fake.SIGNAL not in got, got
 
 
+def test_keys_leave_a_command_without_a_terminal(tmp):
+    """`~.` on a line of its own, also where nothing of what is typed is for the command. A pipe may say what it likes."""
+    for takes in (False, True):
+        directory, got, left = os.path.join(tmp, str(takes)), [], threading.Event()
+        os.mkdir(directory)
+
+        def answer(request, got=got, left=left):
+            begin(request, fake.output(fake.STDOUT, b"ready"))
+            for kind, payload in request.frames():
+                got.append((kind, payload))
+                if (kind, payload) == (fake.STDIN, b""):
+                    request.connection.sendall(fake.frame(fake.STATUS, ENDED))
+                    return
+            left.set()
+        with fake.FakeCayd(directory) as server:
+            server.on("GET", "/v1/sandboxes/box/execs/run", (200, {"id": "run", "state": "running", "tty": False, "stdin": takes}))
+            server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
+            with on_terminal(server, "attach", "box", "run") as (process, ours, _, _):
+                equal(os.read(ours, 5), b"ready")
+                os.write(ours, b"a word ~.\n")
+                os.write(ours, b"~.\n")
+                equal(process.wait(10), 0)
+            assert left.wait(10)
+            equal(got, [(fake.STDIN, b"a word ~.\n")] if takes else [])
+            if takes:
+                server.cay("attach", "box", "run", stdin=b"~.\n")
+                equal(got[1:], [(fake.STDIN, b"~.\n"), (fake.STDIN, b"")])
+
+
+def test_keys_leave_a_command_without_a_terminal_whose_sandbox_is_suspended(tmp):
+    def answer(request):
+        begin(request, fake.frame(fake.OBJECT, {"exec": {"id": "run", "sandbox": "k3v9", "state": "suspended"}}))
+        list(request.frames())
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/execs", (201, {"id": "run", "state": "running"}))
+        server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
+        with on_terminal(server, "exec", "box", "--", "make") as (process, ours, _, _):
+            seen = b""
+            while b"~. leaves it" not in seen:
+                seen += os.read(ours, 1000)
+            os.write(ours, b"~.\n")
+            equal(process.wait(10), 0)
+
+
 def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp):
     """Ctrl-Z, bg, and the shell's next line: it is for the shell, and the job goes on. Back in the foreground it reads again."""
     got, go = [], threading.Event()

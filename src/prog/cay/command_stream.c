@@ -60,7 +60,9 @@ struct stream {
 	bool asking;     /* after coming back: how much input arrived is not known yet */
 	struct sink sinks[2];
 	bool together; /* both streams are one file: one sink keeps their order */
-	bool input, eof;
+	bool terminal; /* our standard input is one: who sits there may leave by keys */
+	bool input;    /* our standard input is read */
+	bool eof;
 	bool over;              /* nothing is left but to write what has come */
 	unsigned int rejoins;   /* how often we came back, since that last brought something */
 	unsigned int asked;     /* how often we were asked to end */
@@ -217,6 +219,12 @@ static int on_signals(struct stream *s)
 	return leave;
 }
 
+/* May who sits at our terminal leave by "~."? Where the command has no terminal ours gives its lines whole. */
+static bool heeds_keys(const struct stream *s)
+{
+	return s->terminal && (s->o->detachable || s->away);
+}
+
 /* "~." after a new line. Return: 1 when the user leaves. */
 static int watch_keys(struct stream *s, const char *p, size_t n)
 {
@@ -227,6 +235,16 @@ static int watch_keys(struct stream *s, const char *p, size_t n)
 		s->line_start = p[i] == '\r' || p[i] == '\n';
 	}
 	return 0;
+}
+
+/* @n: 0 at the end of our standard input. */
+static void send_input(struct stream *s, const char *p, size_t n)
+{
+	if (!s->o->input)
+		return; /* it was read for the keys alone */
+	if (!s->asking) /* else resend_input() sends it */
+		frame_encode(&s->out, FRAME_STDIN, 0, p, n);
+	buf_add(&s->sent, p, n);
 }
 
 /* Return: 1 when the user leaves. */
@@ -241,14 +259,11 @@ static int on_input(struct stream *s)
 		s->input = false;
 		s->input_over = true;
 	}
-	if (n > 0 && (s->o->detachable || s->away) && s->o->tty &&
-		watch_keys(s, bytes, (size_t)n) != 0) {
+	if (n > 0 && heeds_keys(s) && watch_keys(s, bytes, (size_t)n) != 0) {
 		s->r->detached = true;
 		return 1;
 	}
-	if (!s->asking) /* else resend_input() sends it */
-		frame_encode(&s->out, FRAME_STDIN, 0, bytes, n > 0 ? (size_t)n : 0);
-	buf_add(&s->sent, bytes, n > 0 ? (size_t)n : 0);
+	send_input(s, bytes, n > 0 ? (size_t)n : 0);
 	return 0;
 }
 
@@ -416,7 +431,7 @@ static void look_whether_away(struct stream *s)
 		return;
 	s->line_start = true;
 	s->tilde = false;
-	if (s->o->tty)
+	if (s->o->tty || (s->terminal && s->input))
 		buf_fmt(&s->sinks[1].wait,
 			"\r\ncay: the sandbox is suspended; cay resume %s lets the command go on, ~. leaves it\r\n",
 			cli_string(s->r->exec, "sandbox", ""));
@@ -561,7 +576,7 @@ static int turn(struct stream *s)
 		p[1].events = POLLIN;
 	if (s->out.n > s->out_used)
 		p[1].events |= POLLOUT;
-	if (s->input && (!s->asking || (s->away && s->o->tty)) && s->sent.n < INPUT_MAX) {
+	if (s->input && (!s->asking || (s->away && s->terminal)) && s->sent.n < INPUT_MAX) {
 		/* nobody tells a job that it is in the foreground again */
 		if (terminal_background(STDIN_FILENO))
 			timeout_ms = LOOK_MS;
@@ -724,12 +739,13 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.in = BUF_INIT(8U << 20),
 		.out = BUF_INIT(8U << 20),
 		.sent = BUF_INIT(INPUT_MAX + READ_SIZE + 4096),
-		.input = o->input,
+		.terminal = isatty(STDIN_FILENO) == 1,
 		.line_start = true,
 	};
 	sigset_t before;
 	int rc;
 
+	s.input = o->input || (o->detachable && s.terminal && stream_wants_input());
 	(void)signal(SIGPIPE, SIG_IGN);
 	s.fd = http_client_upgraded(&cli->http, &s.in);
 	s.signals = signals_open(&before);

@@ -8,7 +8,7 @@
 struct stream_options {
 	bool tty;        /* the command has a terminal: ours goes raw */
 	bool input;      /* forward standard input */
-	bool detachable; /* "~." after a new line leaves, and so does SIGHUP */
+	bool detachable; /* SIGHUP leaves, and so does "~." after a new line where standard input is a terminal: it is read for that alone where nothing is to be forwarded */
 	bool quiet;      /* the command's standard output goes to standard error */
 	bool run;        /* the stream owns the command: leaving ends it */
 	bool leaves;     /* the program ends behind it: where all went well nothing is given back */
