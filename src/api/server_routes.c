@@ -35,6 +35,20 @@ int api_doctor_get(struct api_call *call, struct err *err)
 	return api_reply(call, 200, report);
 }
 
+/* Names of the sandboxes that have a keeper: the pool's mount cannot go while one of them is there. */
+static json_t *holders(struct server *srv)
+{
+	json_t *names = json_array();
+
+	list_for_each (&srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		if (sb->keeper != NULL)
+			(void)json_array_append(names, json_object_get(sb->doc, "name"));
+	}
+	return names;
+}
+
 static json_t *storage_object(struct server *srv, const json_t *ok)
 {
 	json_t *o = ok != NULL ? json_copy((json_t *)(uintptr_t)ok) : json_object();
@@ -52,6 +66,8 @@ int api_storage_get(struct api_call *call, struct err *err)
 	if (rc < 0)
 		return rc;
 	o = storage_object(call->srv, ok);
+	if (json_is_false(json_object_get(o, "writable")))
+		(void)json_object_set_new(o, "held_by", holders(call->srv));
 	json_decref(ok);
 	return api_reply(call, 200, o);
 }

@@ -238,10 +238,10 @@ static json_t *modes(void)
 	return list;
 }
 
-int doctor_report(json_t **ret, const char *state, uid_t user)
+int doctor_report(json_t **ret, const char *state, uid_t user, bool served)
 {
 	cleanup_free char *existing = existing_parent(state);
-	struct doctor d = { .state = existing, .root = is_root(), .user = user };
+	struct doctor d = { .state = existing, .served = served, .root = is_root(), .user = user };
 	struct utsname un = { 0 };
 	json_t *list = json_array(), *report;
 	bool ok = true;
@@ -280,14 +280,14 @@ int doctor_verb(struct job *job, json_t **ok, struct err *err)
 
 	if (state == NULL)
 		return -EINVAL;
-	rc = doctor_report(ok, state, user_outside());
+	rc = doctor_report(ok, state, user_outside(), true);
 	return rc < 0 ? err_raise_sys(err, rc, "look at this machine") : 0;
 }
 
 int doctor_main(const char *state)
 {
 	json_t *report = NULL;
-	int rc = doctor_report(&report, state, getuid());
+	int rc = doctor_report(&report, state, getuid(), false);
 
 	if (rc == 0 && (json_dumpf(report, stdout, JSON_INDENT(2)) < 0 || putchar('\n') < 0))
 		rc = -EIO;

@@ -14,6 +14,7 @@
 /** struct doctor - what the checks need to know; filled by doctor_report(). */
 struct doctor {
 	const char *state; /* state directory, or its nearest existing parent */
+	bool served;       /* its server runs */
 	bool root;         /* root mode: keepers run as root of the machine */
 	uid_t user;        /* whose server it is, as the machine calls him */
 };
@@ -58,11 +59,12 @@ void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f);
  *         `ok` is false when a required check failed; `lost` and `fix` are there in failed checks only.
  * @state: state directory; it need not exist.
  * @user: whose server it is or would be, as the machine calls him.
+ * @served: it runs, so that its pool should be there.
  *
  * Context: single-threaded; forks short-lived children; at most a few seconds, normally 20 ms.
  * Return: 0 or -ENOMEM.
  */
-int doctor_report(json_t **ret, const char *state, uid_t user) attr_must_use;
+int doctor_report(json_t **ret, const char *state, uid_t user, bool served) attr_must_use;
 
 /** doctor_verb() - the job `doctor` {state} -> the report. */
 int doctor_verb(struct job *job, json_t **ok, struct err *err) attr_must_use;

@@ -21,6 +21,7 @@
 #include <linux/keyctl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -343,16 +344,41 @@ static void check_state_idmap(const struct doctor *d, struct finding *f)
 			rc == 1 ? "works" : "this file system cannot");
 }
 
-static void check_state_writable(const struct doctor *d, struct finding *f)
+/* Why nothing can be written to the pool although its server runs; NULL: it can, or there is no pool. */
+static const char *why_no_pool(const struct doctor *d)
 {
+	cleanup_free char *pool = str_dupf("%s/pool", d->state);
+	cleanup_free char *file = str_dupf("%s/pool.btrfs", d->state);
+	struct stat above, st;
 	struct statvfs fs;
 
-	if (statvfs(d->state, &fs) < 0)
+	if (!d->served || statvfs(pool, &fs) < 0)
+		return NULL;
+	if ((fs.f_flag & ST_RDONLY) != 0)
+		return "is read-only, since the disk below it was full or failed";
+	if (d->root && access(file, F_OK) == 0 && stat(d->state, &above) == 0 &&
+		stat(pool, &st) == 0 && above.st_dev == st.st_dev)
+		return "is not mounted";
+	return NULL;
+}
+
+static void check_state_writable(const struct doctor *d, struct finding *f)
+{
+	const char *no_pool = why_no_pool(d);
+	struct statvfs fs;
+
+	if (statvfs(d->state, &fs) < 0) {
 		finding_set(f, false, "%s: %s", d->state, strerror(errno));
-	else if ((fs.f_flag & ST_RDONLY) != 0)
+	} else if ((fs.f_flag & ST_RDONLY) != 0) {
 		finding_set(f, false, "%s: the file system is mounted read-only", d->state);
-	else
+	} else if (no_pool != NULL) {
+		finding_set(f, false, "the pool in %s %s", d->state, no_pool);
+		(void)snprintf(f->fix, sizeof(f->fix),
+			"stop every sandbox (cay storage info names those that hold it), make room on the disk of %s, then cay storage init",
+			d->state);
+	} else {
 		finding_set(f, true, "%s", d->state);
+	}
 }
 
 static void check_state_space(const struct doctor *d, struct finding *f)

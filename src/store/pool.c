@@ -259,21 +259,30 @@ static int init(struct job *job, const char **reason, struct err *err)
 	return rc;
 }
 
+/* There is a pool file, and it is not mounted: STATE/pool is then the place for it, and nothing else. */
+static bool is_away(const struct store *store)
+{
+	return !store->rootless && faccessat(store->state, POOL_FILE, F_OK, 0) == 0 &&
+	       !is_mounted(store);
+}
+
 static json_t *describe(const struct store *store, const char *reason)
 {
 	struct statvfs fs = { 0 };
-	bool quota = store->pool >= 0 && store->btrfs && btrfs_quota_works(store->pool);
-	const char *disks = store->pool >= 0 && disk_why_not() == NULL ? "disk" : "none";
+	bool there = store->pool >= 0 && !is_away(store);
+	bool quota = there && store->btrfs && btrfs_quota_works(store->pool);
+	const char *disks = there && disk_why_not() == NULL ? "disk" : "none";
 	bool file = faccessat(store->state, POOL_FILE, F_OK, 0) == 0;
 
-	if (store->pool >= 0)
+	if (there)
 		(void)fstatvfs(store->pool, &fs);
-	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o}", "kind",
-		store->pool < 0 ? "none"
-		: store->btrfs  ? "btrfs"
-				: "directory",
-		"capture", store->pool < 0 ? "none" : pool_capture_way(store), "disk_limit",
-		quota ? "quota" : disks, "inode_limit", disks, "bytes_total",
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:o, s:o}", "kind",
+		!there         ? "none"
+		: store->btrfs ? "btrfs"
+			       : "directory",
+		"capture", there ? pool_capture_way(store) : "none", "disk_limit",
+		quota ? "quota" : disks, "inode_limit", disks, "writable",
+		there && !store_is_broken(store), "bytes_total",
 		(json_int_t)((uint64_t)fs.f_blocks * fs.f_frsize), "bytes_free",
 		(json_int_t)((uint64_t)fs.f_bavail * fs.f_frsize), "file",
 		file ? json_sprintf("%s/" POOL_FILE, store->path) : json_null(), "reason",

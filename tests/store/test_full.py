@@ -325,6 +325,18 @@ def test_no_bytes_left_under_the_pool_file(tmp):
         check_all_is_there(instance)
 
 
+def it_is_told(instance, state):
+    """Of a pool that cannot be written: that it is @state, by whom it is held, and that all is not well."""
+    storage = instance.get("/v1/storage")
+    equal((storage["writable"], storage["held_by"]), (False, ["holder"]))
+    text = instance.cay("storage", "info").stdout
+    contains(text, f"state         {state}")
+    contains(text, "held by       holder\n")
+    failed = [check for check in instance.json("doctor", want=1)["checks"] if not check["ok"] and check["level"] == "required"]
+    equal([check["id"] for check in failed], ["state_writable"])
+    contains(failed[0]["found"], f"is {state}")
+
+
 @require("root", "btrfs", "loop")
 def test_the_pool_file_is_mounted_anew_while_another_instance_runs(tmp):
     """Its sandboxes hold nothing of this one's. Where our own hold it that is said each time."""
@@ -339,9 +351,13 @@ def test_the_pool_file_is_mounted_anew_while_another_instance_runs(tmp):
             cay.wait_until(lambda: subprocess.run(["sync", "-f", os.path.join(instance.state, "pool")], check=False).returncode != 0, 60, "the pool is read-only")
             os.unlink(os.path.join(top, "filler"))
             instance.post("/v1/sandboxes/old/stop")
-            for _ in range(2):
+            for told in ("read-only", "not mounted"):
+                it_is_told(instance, told)
                 contains(instance.cay("storage", "init", want=125).stderr, "is read-only after an error and sandboxes still use it")
             instance.post("/v1/sandboxes/holder/stop")
+            equal(instance.get("/v1/storage")["held_by"], [])
             instance.cay("storage", "init")
+            storage = instance.get("/v1/storage")
+            equal((storage["kind"], storage["writable"], "held_by" in storage), ("btrfs", True, False))
             check_all_is_there(instance)
             equal(other.ok("beside", "echo here"), "here\n")

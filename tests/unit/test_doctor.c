@@ -7,7 +7,7 @@ static json_t *report(const char *state)
 {
 	json_t *r = NULL;
 
-	check_int(doctor_report(&r, state, getuid()), 0);
+	check_int(doctor_report(&r, state, getuid(), false), 0);
 	return r;
 }
 

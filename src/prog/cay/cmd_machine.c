@@ -18,6 +18,27 @@ static void line(struct buf *out, const char *what, const char *value)
 	buf_char(out, '\n');
 }
 
+/* A pool that can no longer be written: what holds it, and how it comes back. */
+static void put_broken(struct buf *out, const json_t *answer)
+{
+	bool there = !str_eq(cli_string(answer, "kind", ""), "none");
+	struct buf names = BUF_INIT(1U << 20);
+	json_t *name;
+	size_t i;
+
+	if (!json_is_false(json_object_get(answer, "writable")))
+		return;
+	json_array_foreach (json_object_get(answer, "held_by"), i, name)
+		buf_fmt(&names, "%s%s", i > 0 ? " " : "", json_string_value(name));
+	line(out, "state",
+		there ? "read-only, since the disk below it was full or failed" : "not mounted");
+	line(out, "held by", names.n > 0 ? buf_cstr(&names) : NULL);
+	line(out, "fix",
+		names.n > 0 ? "cay stop those that hold it, make room on its disk, cay storage init"
+			    : "make room on its disk, cay storage init");
+	buf_free(&names);
+}
+
 int cmd_storage(struct cli *cli)
 {
 	const char *size = cli_args_value(&cli->args, FLAG_SIZE);
@@ -50,6 +71,7 @@ int cmd_storage(struct cli *cli)
 	text_size(&v, cli_number(answer, "bytes_total"));
 	line(&out, "room", buf_cstr(&v));
 	buf_free(&v);
+	put_broken(&out, answer);
 	return cli_print(cli, &out);
 }
 
