@@ -4,8 +4,10 @@
  * their memory was made, which is the template's, and a dumper has none there. Who was seized by somebody that has it can be read word by word all the same (ptrace_access_vm() asks
  * for what the tracer was when it seized), and made dumpable by a call of its own. That is made at an instruction in the page that every restored process keeps.
  */
+#include "base/str.h"
 #include "checkpoint/image.h"
 #include "checkpoint/tracee_parts.h"
+#include "sys/file.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -14,11 +16,19 @@
 
 #define CODE_SIZE 64 /* of the page: its first call is within */
 
+/* Who has given up its memory, on the way to its end, has files in /proc that are the host's root's as well. */
+static bool has_memory(const struct tracee *t)
+{
+	cleanup_buf struct buf sizes = BUF_INIT(4096);
+
+	return file_read_at(t->proc, "statm", &sizes) >= 0 && !str_starts(buf_cstr(&sizes), "0 ");
+}
+
 bool tracee_is_closed(const struct tracee *t)
 {
 	cleanup_fd int fd = openat(t->proc, "mem", O_RDONLY | O_CLOEXEC);
 
-	return fd < 0 && (errno == EACCES || errno == EPERM);
+	return fd < 0 && (errno == EACCES || errno == EPERM) && has_memory(t);
 }
 
 static int find_call(struct tracee *t)

@@ -232,6 +232,36 @@ def test_who_is_closed_rootless(tmp):
             check(instance, one, run)
 
 
+# A child that has no memory any more, and is on its way for a while: queues of inotify are long in closing.
+ENDING = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+def end():
+    for _ in range(100):
+        libc.inotify_add_watch(libc.inotify_init(), b"/tmp", 2)
+    os._exit(0)
+print("ready", flush=True)
+for _ in sys.stdin:
+    child = os.fork() or end()
+    while open(f"/proc/{child}/statm").read().split()[0] != "0":
+        pass
+    print("ends", flush=True)
+    os.waitpid(child, 0)
+"""
+
+
+@require("root", "userns", "newuidmap")
+def test_who_is_ending_is_not_closed_rootless(tmp):
+    """The files of such a process in /proc are the host's root's, too."""
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", ENDING)
+        for _ in range(3):
+            equal(ask(instance, box, run, "end"), "ends\n")
+            instance.remove(fork_live(instance, box)[0])
+        equal(ask(instance, box, run, "end"), "ends\n")
+        equal(instance.cay("doctor", box).returncode, 0)
+
+
 @require("root", "cgroup2")
 def test_object_creds(instance):
     both_go_on(instance, "creds")
