@@ -466,7 +466,7 @@ static int finish_ahead(struct box *box, const struct spec *expect, struct err *
 	rc = starter_place(&box->starter, STARTER_PLACE_AHEAD, message, NULL, err);
 	if (rc < 0)
 		return rc;
-	box->time = rc;
+	box->is_finished = true;
 	box->finished = message->finish;
 	return 0;
 }
@@ -484,7 +484,6 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		.builder_sock = -1,
 		.timens = -1,
 		.pids_max = -1,
-		.time = -1,
 		.u2 = -1,
 		.filters = filter_inherited() + FILTERS_OURS,
 		.starter = STARTER_NONE,
@@ -584,7 +583,7 @@ static bool is_finished(const struct box *box, const struct spec *spec)
 	struct finish f;
 
 	memset(&f, 0, sizeof(f));
-	return foreseen(box) == spec->n_mounts && box->builder_sock < 0 && box->time >= 0 &&
+	return foreseen(box) == spec->n_mounts && box->builder_sock < 0 && box->is_finished &&
 	       describe(box, spec, &f, &ignored) == 0 && memcmp(&f, &box->finished, sizeof(f)) == 0;
 }
 
@@ -616,10 +615,7 @@ static int place_mounts(struct box *box, const struct spec *spec, const char *li
 static int finish_mounts(
 	struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
-	if (!is_finished(box, spec))
-		return place_mounts(box, spec, live, err);
-	synth_write_time(box->time, &box->finished.view);
-	return 0;
+	return is_finished(box, spec) ? 0 : place_mounts(box, spec, live, err);
 }
 
 static bool are_seen(int root, const struct spec *spec, size_t first)
@@ -827,7 +823,6 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 
 void box_started(struct box *box)
 {
-	fd_close(&box->time);
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
 	devices_fini(&box->rootfs.devices);

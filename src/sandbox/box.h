@@ -40,7 +40,7 @@ struct box {
 	struct rootfs rootfs;
 	struct foresight foresight; /* the mount that is on the root already */
 	struct finish finished;     /* what is done already of what the placer does last */
-	int time; /* its file that shows the time, until box_started(); -1: nothing is done */
+	bool is_finished;           /* @finished says something */
 	struct starter
 		starter; /* one that is prepared for processes of a template has only a placer */
 	struct launch_place place; /* what the starter's programs have in common */

@@ -211,14 +211,13 @@ static int finish(struct placer *p, const struct finish *f, struct err *err)
 
 int placer_ahead(struct placer *p, const struct placement *order, struct err *err)
 {
-	int rc = finish(p, &order->finish, err), file;
+	int rc = finish(p, &order->finish, err);
 
 	if (rc < 0)
 		return rc;
 	p->done = order->finish;
 	p->ahead = true;
-	file = synth_open_time(p->synth);
-	return file < 0 ? err_raise_sys(err, file, "open what shows the time") : file;
+	return 0;
 }
 
 int placer_finish(
@@ -227,9 +226,7 @@ int placer_finish(
 	bool done = p->ahead && memcmp(&p->done, &order->finish, sizeof(p->done)) == 0;
 	int rc = p->ahead && !done ? reopen(p, err) : 0;
 
-	if (done)
-		synth_update(p->synth, &p->shown, &p->shown);
-	else if (rc == 0)
+	if (!done && rc == 0)
 		rc = finish(p, &order->finish, err);
 	if (rc == 0)
 		rc = attach_targets(p->parts, order, mounts, 0, err);

@@ -50,7 +50,7 @@ int placer_root(struct placer *p, const struct placement *order, const int *moun
 
 /**
  * placer_ahead() - do what placer_finish() would for @order without mounts: not strict, every processor shown. Behind the builder's last word: /proc is closed.
- * Return: descriptor of the file that shows the time (synth_write_time()), or an error.
+ * Return: 0 or an error.
  */
 int placer_ahead(struct placer *p, const struct placement *order, struct err *err) attr_must_use;
 

@@ -368,12 +368,10 @@ static int obey(struct starter_self *self, struct order *order, const int *fds, 
 		rc = do_join(self, order, fds, n_fds);
 		return fdpass_send(self->sock, &rc, sizeof(rc), NULL, 0);
 	case ORDER_ROOT:
+	case ORDER_AHEAD:
 	case ORDER_FINISH:
 		(void)!do_place(self, order, fds, n_fds, &reply.err);
 		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), NULL, 0);
-	case ORDER_AHEAD:
-		file = do_place(self, order, fds, n_fds, &reply.err);
-		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), &file, file >= 0);
 	default:
 		do_waiter(self, order, fds, n_fds, &reply);
 		file = self->listener;
@@ -614,21 +612,21 @@ int starter_place(struct starter *s, enum starter_place what, const struct place
 		[STARTER_PLACE_AHEAD] = ORDER_AHEAD,
 		[STARTER_PLACE_FINISH] = ORDER_FINISH };
 	struct order *message = order_of(kinds[what]);
-	size_t size = offsetof(struct placement, targets) + targets_size(order), n_files = 0;
+	size_t size = offsetof(struct placement, targets) + targets_size(order), none;
 	struct err answer;
-	int file = 0, rc;
 	ssize_t n;
+	int rc;
 
 	memcpy(&message->place, order, size);
 	rc = fdpass_send(s->placer_sock, message, offsetof(struct order, place) + size, mounts,
 		order->n_targets);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "send the mounts to the placer");
-	n = fdpass_recv(s->placer_sock, &answer, sizeof(answer), &file, 1, &n_files);
+	n = fdpass_recv(s->placer_sock, &answer, sizeof(answer), NULL, 0, &none);
 	if (n != sizeof(answer))
 		return err_raise(err, ERR_INTERNAL, "the placer ended without a word (%zd)", n);
 	if (answer.code == ERR_NONE)
-		return file;
+		return 0;
 	*err = answer;
 	return -EIO;
 }

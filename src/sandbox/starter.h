@@ -85,7 +85,7 @@ int starter_become_placer(
 /** enum starter_place - placer_root(), placer_ahead() or placer_finish(). */
 enum starter_place { STARTER_PLACE_ROOT, STARTER_PLACE_AHEAD, STARTER_PLACE_FINISH };
 
-/** starter_place() - let the placer place @mounts, one for each target of @order. Return: 0, of placer_ahead() its descriptor, or an error. */
+/** starter_place() - let the placer place @mounts, one for each target of @order. Return: 0 or an error. */
 int starter_place(struct starter *s, enum starter_place what, const struct placement *order,
 	const int *mounts, struct err *err) attr_must_use;
 

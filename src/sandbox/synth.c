@@ -100,12 +100,6 @@ static void write_stat(struct buf *out, const struct synth_view *view)
 				     (clock_boot_ns() + view->ahead_ns) / NS_PER_S));
 }
 
-static void write_uptime(struct buf *out, const struct synth_view *view)
-{
-	buf_fmt(out, "%llu.00 0.00\n",
-		(unsigned long long)((clock_boot_ns() + view->ahead_ns) / NS_PER_S));
-}
-
 static void write_version(struct buf *out, attr_unused const struct synth_view *view)
 {
 	struct utsname u;
@@ -137,7 +131,6 @@ const struct synth_file *synth_proc_files(void)
 		{ "meminfo", SYNTH_MEMORY, write_meminfo },
 		{ "cpuinfo", SYNTH_CPUS, write_cpuinfo },
 		{ "stat", SYNTH_START, write_stat },
-		{ "uptime", SYNTH_TIME, write_uptime },
 		{ "version", SYNTH_NOTHING, write_version },
 		{ "loadavg", SYNTH_NOTHING, write_loadavg },
 		{ "swaps", SYNTH_NOTHING, write_swaps },
@@ -170,8 +163,6 @@ static bool differs(
 	switch (depends) {
 	case SYNTH_NOTHING:
 		return false;
-	case SYNTH_TIME:
-		return true;
 	case SYNTH_CPUS:
 		return cpus;
 	case SYNTH_START:
@@ -188,31 +179,6 @@ void synth_update(int dir, const struct synth_view *was, const struct synth_view
 		if (differs(f->depends, was, now))
 			write_file(dir, f, now);
 	}
-}
-
-static const struct synth_file *time_file(void)
-{
-	const struct synth_file *f = synth_proc_files();
-
-	while (f->depends != SYNTH_TIME)
-		f++;
-	return f;
-}
-
-int synth_open_time(int dir)
-{
-	int fd = openat(dir, time_file()->name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
-/* Time only grows, and so does the text: nothing of the old one is left. */
-void synth_write_time(int file, const struct synth_view *view)
-{
-	cleanup_buf struct buf text = BUF_INIT(4096);
-
-	time_file()->write(&text, view);
-	(void)!pwrite(file, buf_cstr(&text), text.n, 0);
 }
 
 void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits)

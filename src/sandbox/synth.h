@@ -2,7 +2,7 @@
 /**
  * DOC: sandbox/synth.h - text of the synthetic files that stand over the machine-wide files of /proc and in /sys.
  *
- * They show the sandbox's own limits instead of the machine's size and load, and keep tools working (free, nproc, top, uptime).
+ * They show the sandbox's own limits instead of the machine's size and load, and keep tools working (free, nproc, top).
  */
 #ifndef CAY_SANDBOX_SYNTH_H
 #define CAY_SANDBOX_SYNTH_H
@@ -14,7 +14,7 @@
 unsigned int synth_cpus(const struct cgroup_limits *limits);
 
 /** enum synth_depends - what changes the text of a file: it is made ahead of time and written again only when that differs. SYNTH_START: processors, and how far the clocks are ahead. */
-enum synth_depends { SYNTH_NOTHING, SYNTH_TIME, SYNTH_CPUS, SYNTH_START, SYNTH_MEMORY };
+enum synth_depends { SYNTH_NOTHING, SYNTH_CPUS, SYNTH_START, SYNTH_MEMORY };
 
 /** struct synth_view - what a sandbox is shown. */
 struct synth_view {
@@ -35,14 +35,8 @@ const struct synth_file *synth_proc_files(void);
 /** synth_write() - write all of them into directory @dir. Best effort: what cannot be written stays empty. */
 void synth_write(int dir, const struct synth_view *view);
 
-/** synth_update() - write again what differs between @was and @now, or with time. */
+/** synth_update() - write again what differs between @was and @now. */
 void synth_update(int dir, const struct synth_view *was, const struct synth_view *now);
-
-/** synth_open_time() - open the file of @dir that shows the time of the start. Return: descriptor or -errno. */
-int synth_open_time(int dir) attr_must_use;
-
-/** synth_write_time() - write it again, as it is now; @file: of synth_open_time(), where it was written before with the same @view. Best effort. */
-void synth_write_time(int file, const struct synth_view *view);
 
 /** synth_cpu_list() - "0-3\n", as in /sys/devices/system/cpu/online. */
 void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits);

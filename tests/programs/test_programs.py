@@ -3,9 +3,10 @@
 
 import os
 import subprocess
+import time
 
 from lib.case import contains, equal, require, timeout
-from lib.cay import POSTGRESQL
+from lib.cay import POSTGRESQL, wait_until
 
 TIMEOUT = 120
 
@@ -31,6 +32,22 @@ def test_tools_that_look_at_the_machine(instance):
                        for text in (instance.ok(box, "cat /proc/cpuinfo"), open("/proc/cpuinfo", encoding="utf-8").read()))
         equal({k: v for k, v in shown.items() if real.get(k) != v and k not in ("siblings", "cpu cores")}, {})
         equal([k for k in ("cpu MHz", "microcode", "apicid") if k in shown], [])
+
+
+def boot_time():
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_the_age_of_processes(instance):
+    """ps and top measure by /proc/uptime: it goes on, also for who was started long after the sandbox."""
+    with instance.sandbox() as box:
+        since = boot_time()
+        wait_until(lambda: boot_time() > since + 1, 30, "the clock to go on")
+        started = boot_time()
+        uptime, _, age = instance.ok(box, "cat /proc/uptime; ps -o etimes= -p $$").split()
+        ended = boot_time()
+        assert started - 0.01 <= float(uptime) <= ended, (started, uptime, ended)
+        assert int(age) <= ended - started + 1, (age, started, ended)
 
 
 @require("program:git")
