@@ -222,6 +222,13 @@ void keeper_lose(struct keeper *k, enum err_code code, const char *reason)
 	box_kill(&k->box);
 }
 
+/* PID 1, the starter or the placer has ended. What waits to be started is worth nothing without it: whoever would be given it gets another one. */
+static void part_ended(struct keeper *k)
+{
+	if (k->state == KEEPER_READY)
+		keeper_stop(k);
+}
+
 void keeper_child_ended(struct keeper *k, const struct death *d)
 {
 	list_for_each (&k->execs, pos, next) {
@@ -235,16 +242,20 @@ void keeper_child_ended(struct keeper *k, const struct death *d)
 	}
 	if (keeper_waiter_ended(k, d->pid))
 		return;
-	if (d->pid == k->box.init_pid)
+	if (d->pid == k->box.init_pid) {
 		init_ended(k, d->wait_status);
-	else if (d->pid == k->box.starter.pid)
+		part_ended(k);
+	} else if (d->pid == k->box.starter.pid) {
 		k->box.starter.pid = 0;
-	else if (d->pid == k->box.starter.placer_pid)
+		part_ended(k);
+	} else if (d->pid == k->box.starter.placer_pid) {
 		k->box.starter.placer_pid = 0;
-	else if (d->pid == k->gateway.pid)
+		part_ended(k);
+	} else if (d->pid == k->gateway.pid) {
 		keeper_gateway_ended(k, d->wait_status);
-	else /* a program whose start has not been noticed yet */
+	} else { /* a program whose start has not been noticed yet */
 		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
+	}
 }
 
 void keeper_reap_children(struct keeper *k)

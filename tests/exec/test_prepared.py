@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sandboxes are prepared before they are asked for. One that somebody has killed a part of meanwhile is nobody's any more: the next sandbox starts all the same."""
+
+import contextlib
+import os
+import signal
+
+from lib import leaks
+from lib.cay import wait_until
+from lib.case import equal, require
+
+TIMEOUT = 120
+
+
+def prepared(instance):
+    """Pids of the keepers of sandboxes that wait to be asked for."""
+    wait_until(lambda: instance.get("/v1/version")["pool"] > 1, 60, "sandboxes are prepared")
+    keepers = []
+    for name in os.listdir(os.path.join(instance.run, "keepers")):
+        with contextlib.suppress(StopIteration):  # that of a sandbox which was removed is on its way out
+            keepers.append(leaks.keeper_of(name.removesuffix(".sock")))
+    return keepers
+
+
+def children(pid, name):
+    return [child for child, (parent, state, comm) in leaks.processes().items() if (parent, comm) == (pid, name) and state != "Z"]
+
+
+def kill_all(instance, name):
+    """Every prepared sandbox loses its process @name."""
+    keepers = prepared(instance)
+    parts = [part for keeper in keepers for part in children(keeper, name)]
+    assert parts, f"no prepared sandbox has a {name}"
+    for part in parts:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(part, signal.SIGKILL)
+    wait_until(lambda: not any(children(keeper, name) for keeper in keepers), 30, f"each {name} has ended")
+
+
+def works(instance, box):
+    for n in range(3):
+        equal(instance.ok(box, f"echo {n}"), f"{n}\n")
+
+
+def without(instance, name):
+    kill_all(instance, name)
+    for _ in range(3):
+        with instance.sandbox() as box:
+            works(instance, box)
+
+
+def test_that_lost_its_first_process(fresh):
+    without(fresh, "cay-init")
+
+
+def test_that_lost_its_starter(fresh):
+    without(fresh, "cay-starter")
+
+
+def test_that_lost_its_placer(fresh):
+    without(fresh, "cay-placer")
+
+
+def test_that_lost_its_waiter(fresh):
+    without(fresh, "cay-waiter")
+
+
+@require("cgroup2")
+def test_for_a_fork_that_lost_its_placer(fresh):
+    """While one snapshot is forked the next sandboxes are prepared for that."""
+    with fresh.sandbox(name="box"):
+        fresh.exec("box", "sleep", "1000")
+        fresh.post("/v1/sandboxes/box/snapshots", {"name": "snap"})
+        for _ in range(6):
+            for fork in fresh.post("/v1/snapshots/snap/fork", {"count": 2})["sandboxes"]:
+                fresh.remove(fork["id"])
+        kill_all(fresh, "cay-placer")
+        for fork in fresh.post("/v1/snapshots/snap/fork", {"count": 2})["sandboxes"]:
+            works(fresh, fork["id"])
+            fresh.remove(fork["id"])
+        fresh.call("DELETE", "/v1/snapshots/snap")
