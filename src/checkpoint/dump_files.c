@@ -396,22 +396,6 @@ static int add_character(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-static int add_pidfd(struct subject *s, struct err *err)
-{
-	const char *text = buf_cstr(&s->info);
-	uint64_t numbers[32];
-	size_t n = proc_numbers(text, "NSpid", 10, numbers, ARRAY_SIZE(numbers));
-	const char *pid = proc_value(text, "Pid");
-
-	if (pid == NULL)
-		return subject_refuse(s, err, "of a process of which the kernel tells nothing");
-	s->out.kind = DESCRIPTION_PIDFD;
-	/* -1 when the process was waited for */
-	s->out.a = *pid == '-' || n == 0 ? 0 : numbers[n - 1];
-	s->out.b = s->out.flags & (O_NONBLOCK | O_EXCL);
-	return 0;
-}
-
 /*
  * Is it a semaphore? Kernels before 6.4 do not say: who reads a semaphore takes one of its @count, of others all. While all stand still nobody else reads it, and each read and
  * write here finds what it wants at once; who waits for an edge may be told of one that was none, as epoll(7) allows.
@@ -466,7 +450,7 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 	if (str_eq(s->target, "anon_inode:inotify"))
 		return dump_inotify(d, s, err);
 	if (str_eq(s->target, "anon_inode:[pidfd]"))
-		return add_pidfd(s, err);
+		return dump_pidfd(d, s, err);
 	if (str_eq(s->target, "anon_inode:seccomp notify"))
 		return subject_refuse(s, err, "a listener of a system call filter");
 	if (str_eq(s->target, "anon_inode:[timerfd]") && dump_timerfd(d, s) == 0)
@@ -601,11 +585,14 @@ static int keep_socket(struct dump *d, const struct subject *s, uint32_t index)
 /* @s is another descriptor of description @index. */
 static int look_again(struct dump *d, struct subject *s, uint32_t index, struct err *err)
 {
-	int rc;
+	const struct image_description *known = dump_description(d, index);
+	int rc = 0;
 
 	dump_owner_again(d, s, index);
-	rc = dump_description(d, index)->kind == DESCRIPTION_PROC ? check_opened_by_each(d, s, err)
-								  : 0;
+	if (known->kind == DESCRIPTION_PROC)
+		rc = check_opened_by_each(d, s, err);
+	else if (known->kind == DESCRIPTION_PIDFD)
+		rc = dump_pidfd_again(d, s, known, err);
 	return rc < 0 ? rc : dump_locks(d, s, false, err);
 }
 

@@ -48,6 +48,13 @@ int dump_pipe(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 /** dump_inotify() - fill s->out for an inotify queue; its watches have no names yet. 0 or an error. */
 int dump_inotify(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
+/** dump_pidfd() - fill s->out for a descriptor of a process or of a thread. 0 or an error. */
+int dump_pidfd(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
+/** dump_pidfd_again() - can the process of @s, too, open @known for itself? 0 or an error. */
+int dump_pidfd_again(const struct dump *d, const struct subject *s,
+	const struct image_description *known, struct err *err) attr_must_use;
+
 /** dump_terminal() - fill s->out for a master or a slave. Return: 1, 0 when it is neither, or an error. */
 int dump_terminal(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

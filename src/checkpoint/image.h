@@ -392,6 +392,8 @@ struct image_run {
 	uint64_t at, length;
 };
 
+#define IMAGE_OF_THREAD 0200U /* PIDFD_THREAD: the same bit as O_EXCL */
+
 /** image_opened_by_each() - does each process that has it open it for itself, when all processes are there? */
 static inline bool image_opened_by_each(const struct image_description *d)
 {
@@ -401,7 +403,8 @@ static inline bool image_opened_by_each(const struct image_description *d)
 /** image_opened_late() - does it so when its threads are there? */
 static inline bool image_opened_late(const struct image_description *d)
 {
-	return d->kind == DESCRIPTION_PROC && d->a != 0;
+	return d->a != 0 && (d->kind == DESCRIPTION_PROC || (d->kind == DESCRIPTION_PIDFD &&
+								    (d->b & IMAGE_OF_THREAD) != 0));
 }
 
 /** struct image_termios - struct termios2 of the kernel. */

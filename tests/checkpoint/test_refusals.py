@@ -115,6 +115,48 @@ def test_before_anything_is_changed(tmp):
         instance.close()
 
 
+# A child with a thread, and a descriptor of that.
+OF_THREAD = """
+import os, signal, sys, threading
+def child(tell):
+    threading.Thread(target=signal.pause, daemon=True).start()
+    os.write(tell, b"%d" % [t.native_id for t in threading.enumerate()][-1])
+    signal.pause()
+reads, tell = os.pipe()
+pid = os.fork()
+if pid == 0:
+    child(tell)
+of = os.pidfd_open(int(os.read(reads, 16)), os.O_EXCL)
+def end():
+    os.close(of)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_a_descriptor_of_a_thread_of_another_process_is_refused(instance):
+    """Such a suspension was accepted, and could not be resumed."""
+    try:
+        os.close(os.pidfd_open(os.getpid(), os.O_EXCL))
+    except OSError as e:
+        raise Skip("this kernel has no PIDFD_THREAD") from e
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/usr/bin/python3", "-c", OF_THREAD, stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        says = "of a thread of another process (PIDFD_THREAD), which cannot be carried over yet"
+        contains(instance.cay("doctor", box, check=False).stdout, says)
+        for verb, body in (("fork", {"live": True}), ("suspend", None)):
+            error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+            contains(error.message, says)
+            equal(error.code, "unsupported")
+        ask(instance, box, run, "end()")
+        fork = fork_live(instance, box)[0]
+        equal(ask(instance, fork, run, "1"), "1\n")
+        instance.remove(fork)
+
+
 # Takes of the semaphore, or gives to it, what the kernel is to put right at its end. Its neighbour has threads, and for that alone such a list.
 SEMAPHORE = """
 import ctypes, sys, threading

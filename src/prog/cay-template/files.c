@@ -534,19 +534,6 @@ static void add_watch_by_other(const struct image_watch *w)
 	(void)CALL1(__NR_close, kept);
 }
 
-static void watch(const struct image_process *p)
-{
-	for (uint32_t i = 0; i < p->n_watches; i++) {
-		const struct image_watch *w =
-			IMAGE_ROW(struct image_watch, TABLE_WATCHES, p->first_watch + i);
-
-		if (w->description == IMAGE_NONE)
-			add_watch(w);
-		else
-			add_watch_by_other(w);
-	}
-}
-
 /* Above every descriptor of the program. */
 static long open_own(description *d)
 {
@@ -597,12 +584,47 @@ static bool is_late(const struct image_process *p, uint32_t n)
 	return image_opened_late(description_at(fd_at(p, n)->description));
 }
 
+/* Is what number @fd leads to opened late? */
+static bool leads_to_late(const struct image_process *p, int32_t fd)
+{
+	for (uint32_t i = 0; i < p->n_fds; i++)
+		if (fd_at(p, i)->fd == fd)
+			return is_late(p, i);
+	return false;
+}
+
+static bool has_late(const struct image_process *p)
+{
+	for (uint32_t i = 0; i < p->n_fds; i++)
+		if (is_late(p, i))
+			return true;
+	return false;
+}
+
+/* @late: for what is opened late, else for all the rest. */
+static void watch(const struct image_process *p, bool late)
+{
+	bool any = has_late(p);
+
+	for (uint32_t i = 0; i < p->n_watches; i++) {
+		const struct image_watch *w =
+			IMAGE_ROW(struct image_watch, TABLE_WATCHES, p->first_watch + i);
+
+		if ((any && leads_to_late(p, w->target)) != late)
+			continue;
+		if (w->description == IMAGE_NONE)
+			add_watch(w);
+		else
+			add_watch_by_other(w);
+	}
+}
+
 void files_become(const struct image_process *p)
 {
 	for (uint32_t i = 0; i < p->n_fds; i++)
 		if (!is_late(p, i))
 			place(p, i);
-	watch(p);
+	watch(p, false);
 }
 
 /* What its owner alone may read is the user's only while he may look at the process. No program runs yet. */
@@ -620,4 +642,6 @@ void files_end(const struct image_process *p)
 	for (uint32_t i = 0; i < p->n_fds; i++)
 		if (is_late(p, i))
 			place_late(p, i);
+	if (has_late(p))
+		watch(p, true);
 }
