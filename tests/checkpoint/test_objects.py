@@ -850,6 +850,17 @@ def test_vast_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_viewers(instance):
+    both_go_on(instance, "viewers")
+
+
+@require("root", "userns", "newuidmap")
+def test_viewers_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "viewers", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_watches(instance):
     both_go_on(instance, "watches")
 

@@ -453,12 +453,17 @@ static void open_one(uint32_t i)
 		open_pending(d);
 }
 
-enum turn { TURN_FIRST, TURN_LISTENERS, TURN_WATCHES, TURNS, TURN_NEVER };
+enum turn { TURN_WRITERS, TURN_MOST, TURN_LISTENERS, TURN_WATCHES, TURNS, TURN_NEVER };
 
-/* What listens comes after connections, which take its name for a moment; what watches sees nothing of all this. */
-static enum turn turn_of(uint32_t kind)
+/*
+ * Files to be written come first: the overlay copies one up when it is opened so, and who has opened it before to read maps what lies below, and would never see what is written.
+ * What listens comes after connections, which take its name for a moment; what watches sees nothing of all this.
+ */
+static enum turn turn_of(description *d)
 {
-	switch (kind) {
+	switch (d->kind) {
+	case DESCRIPTION_FILE:
+		return (d->flags & O_ACCESS) != 0 ? TURN_WRITERS : TURN_MOST;
 	case DESCRIPTION_INOTIFY:
 		return TURN_WATCHES;
 	case DESCRIPTION_LISTEN:
@@ -466,18 +471,18 @@ static enum turn turn_of(uint32_t kind)
 	case DESCRIPTION_PENDING: /* with its listener */
 		return TURN_NEVER;
 	default:
-		return TURN_FIRST;
+		return TURN_MOST;
 	}
 }
 
 void files_open(void)
 {
 	terminals_make();
-	for (enum turn turn = TURN_FIRST; turn < TURNS; turn++) {
+	for (enum turn turn = TURN_WRITERS; turn < TURNS; turn++) {
 		if (turn == TURN_WATCHES)
 			sockets_finish();
 		for (uint32_t i = 0; i < plan->n_descriptions; i++) {
-			if (turn_of(description_at(i)->kind) == turn)
+			if (turn_of(description_at(i)) == turn)
 				open_one(i);
 		}
 	}
