@@ -384,6 +384,11 @@ static bool request_read(struct http_conn *c, size_t n)
 	llhttp_init(&c->parser, HTTP_REQUEST, parser_settings());
 	c->parser.data = c;
 	rc = llhttp_execute(&c->parser, c->head_bytes, n);
+	if (rc == HPE_INVALID_METHOD) {
+		/* well-formed, and one that no route has: the handler says so. Nobody knows what a body behind it means */
+		c->close_after = c->body_done = true;
+		return true;
+	}
 	if (rc != HPE_OK && !((rc == HPE_PAUSED || rc == HPE_PAUSED_UPGRADE) && c->body_done)) {
 		refuse(c, ERR_INVALID, "malformed request");
 		return false;

@@ -180,9 +180,15 @@ def test_an_answer_to_head_has_no_body(instance):
 
 
 def test_another_method_is_told_those_that_there_are(instance):
+    """One that nobody has ever heard of, too; what comes behind such a head is no request."""
     for path, methods in (("/v1/version", "GET"), ("/v1/sandboxes", "GET, POST"), ("/v1/secrets/x", "PUT, DELETE")):
-        status, head, _ = instance.raw("PATCH", path)
-        equal((status, head.get("Allow")), (405, methods), path)
+        for method in ("PATCH", "FROB"):
+            status, head, body = instance.raw(method, path)
+            equal((status, head.get("Allow"), json.loads(body)["error"]["code"]), (405, methods, "method_not_allowed"), f"{method} {path}")
+    equal(instance.raw("FROB", "/nowhere")[0], 404)
+    equal(instance.raw("FR/OB", "/v1/version")[0], 400)
+    with connected(instance, request("FROB", "/v1/version", request("GET", "/v1/version"))) as s:
+        equal(everything(s).count(b"HTTP/1.1 "), 1)
 
 
 def resident(instance):
