@@ -10,6 +10,7 @@ import yaml
 KINDS = {"object": "OBJECT", "array": "ARRAY", "string": "STRING", "integer": "INTEGER", "boolean": "BOOLEAN"}
 FORMATS = {None: "NONE", "name": "NAME", "path": "PATH", "hostname": "HOSTNAME", "nonul": "NONUL", "binary": "NONE"}
 METHODS = ("get", "post", "put", "delete")
+VALUES_MAX = 32  # API_VALUES_MAX in src/api/route.h
 
 
 def quote(text):
@@ -81,16 +82,22 @@ class Tables:
         return fields
 
     def parameters(self, operation, shared, name):
-        rows = []
+        rows, total = [], 0
         for node in shared + operation.get("parameters", []):
             node = self.resolve(node)
             if node["in"] != "query":
                 continue
-            inner = self.schema(node["schema"], f"{name}_{node['name']}")
-            fallback = self.resolve(node["schema"]).get("default")
+            schema, most = node["schema"], 1
+            if schema.get("type") == "array":  # a=x&a=y
+                schema, most = schema["items"], schema["maxItems"]
+            total += most
+            inner = self.schema(schema, f"{name}_{node['name']}")
+            fallback = self.resolve(schema).get("default")
             fallback = "NULL" if fallback is None else quote(str(fallback).lower() if isinstance(fallback, bool) else fallback)
             required = "true" if node.get("required") else "false"
-            rows.append(f"{{ {quote(node['name'])}, {required}, &{inner}, {fallback} }}")
+            rows.append(f"{{ {quote(node['name'])}, {required}, &{inner}, {fallback}, {most} }}")
+        if total > VALUES_MAX:
+            raise SystemExit(f"{name}: more than {VALUES_MAX} values of query parameters")
         if not rows:
             return "NULL", 0
         self.lines.append(f"static const struct api_parameter {name}_parameters[] = {{ {', '.join(rows)} }};")

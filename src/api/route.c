@@ -61,9 +61,18 @@ json_t *api_caller_groups(const struct api_call *call, struct err *err)
 
 const char *api_text(const struct api_call *call, const char *name)
 {
-	for (size_t i = 0; i < call->route->n_parameters; i++) {
-		if (str_eq(call->route->parameters[i].name, name))
-			return call->values[i];
+	size_t pos = 0;
+
+	return api_next_text(call, name, &pos);
+}
+
+const char *api_next_text(const struct api_call *call, const char *name, size_t *pos)
+{
+	while (*pos < call->n_values) {
+		const struct api_value *v = &call->values[(*pos)++];
+
+		if (str_eq(v->parameter->name, name))
+			return v->text;
 	}
 	return NULL;
 }
@@ -155,6 +164,21 @@ static void put_allowed(struct buf *out, const struct httphead *h)
 
 /* --- the query --- */
 
+static unsigned int times(const struct api_call *call, const struct api_parameter *p)
+{
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < call->n_values; i++)
+		n += call->values[i].parameter == p;
+	return n;
+}
+
+static void add_value(struct api_call *call, const struct api_parameter *p, const char *text)
+{
+	BUG_ON(call->n_values == API_VALUES_MAX); /* tools/gen_api.py adds up what a route takes */
+	call->values[call->n_values++] = (struct api_value){ p, str_dup(text) };
+}
+
 static int take_parameter(
 	struct api_call *call, const char *name, const char *value, struct err *err)
 {
@@ -163,11 +187,15 @@ static int take_parameter(
 
 		if (!str_eq(p->name, name))
 			continue;
-		if (call->values[i] != NULL)
+		if (times(call, p) == p->most)
 			return err_member(err,
-				err_raise(err, ERR_INVALID, "parameter '%s' is there twice", name),
+				p->most == 1 ? err_raise(err, ERR_INVALID,
+						       "parameter '%s' is there twice", name)
+					     : err_raise(err, ERR_INVALID,
+						       "parameter '%s' is there more than %u times",
+						       name, p->most),
 				"%s", name);
-		call->values[i] = str_dup(value);
+		add_value(call, p, value);
 		return schema_check_text(p->schema, value, name, err);
 	}
 	return err_member(
@@ -202,13 +230,15 @@ static int parse_query(struct api_call *call, struct httphead_text query, struct
 	for (size_t i = 0; i < call->route->n_parameters; i++) {
 		const struct api_parameter *want = &call->route->parameters[i];
 
-		if (call->values[i] == NULL && want->required)
+		if (times(call, want) > 0)
+			continue;
+		if (want->required)
 			return err_member(err,
 				err_raise(
 					err, ERR_INVALID, "parameter '%s' is missing", want->name),
 				"%s", want->name);
-		if (call->values[i] == NULL && want->fallback != NULL)
-			call->values[i] = str_dup(want->fallback);
+		if (want->fallback != NULL)
+			add_value(call, want, want->fallback);
 	}
 	return 0;
 }
@@ -314,8 +344,8 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 	}
 	requester_end();
 	keys_end(call);
-	for (size_t i = 0; i < API_PARAMETERS_MAX; i++)
-		free(call->values[i]);
+	for (size_t i = 0; i < call->n_values; i++)
+		free(call->values[i].text);
 	json_decref(call->body);
 	free(call->key);
 	free(err);

@@ -8,9 +8,9 @@
 #include "api/schema.h"
 #include "io/http_server.h"
 
-#define API_SEGMENTS_MAX   3
-#define API_PARAMETERS_MAX 8
-#define API_VALUE_MAX      4096
+#define API_SEGMENTS_MAX 3
+#define API_VALUES_MAX   32
+#define API_VALUE_MAX    4096
 
 struct server;
 struct api_call;
@@ -23,6 +23,13 @@ struct api_parameter {
 	bool required;
 	const struct schema *schema;
 	const char *fallback; /* value when it is missing, or NULL */
+	unsigned int most;    /* how often it may be there */
+};
+
+/** struct api_value - of one query parameter, as it came. */
+struct api_value {
+	const struct api_parameter *parameter;
+	char *text; /* decoded and checked; owned */
 };
 
 struct api_route {
@@ -48,10 +55,11 @@ struct api_call {
 	struct http_conn *conn;
 	const struct api_route *route;
 	char segments[API_SEGMENTS_MAX][256]; /* decoded {…} parts in order */
-	char *values
-		[API_PARAMETERS_MAX]; /* of route->parameters; NULL when missing without fallback */
-	json_t *body;                 /* an object; {} when there was none */
-	char *key;                    /* Idempotency-Key, or NULL */
+	struct api_value
+		values[API_VALUES_MAX]; /* in the order in which they came, fallbacks behind them */
+	size_t n_values;
+	json_t *body; /* an object; {} when there was none */
+	char *key;    /* Idempotency-Key, or NULL */
 	char key_hash[65];
 };
 
@@ -60,6 +68,9 @@ void api_dispatch(struct http_conn *conn, void *ctx);
 
 /** api_text() - value of a query parameter, or NULL. */
 const char *api_text(const struct api_call *call, const char *name);
+
+/** api_next_text() - the next value of a query parameter that may be there more than once, or NULL. @pos: 0 at first; how far it has been looked. */
+const char *api_next_text(const struct api_call *call, const char *name, size_t *pos);
 
 /** api_number() - the same as a number; 0 when missing. */
 uint64_t api_number(const struct api_call *call, const char *name);

@@ -56,9 +56,22 @@ static bool label_matches(const struct sandbox *sb, const char *label)
 	return value != NULL && str_eq(value, equals + 1);
 }
 
+/* With every label that was asked for. */
+static bool labels_match(const struct sandbox *sb, const struct api_call *call)
+{
+	const char *label;
+	size_t pos = 0;
+
+	while ((label = api_next_text(call, "label", &pos)) != NULL) {
+		if (!label_matches(sb, label))
+			return false;
+	}
+	return true;
+}
+
 int api_sandbox_list(struct api_call *call, attr_unused struct err *err)
 {
-	const char *state = api_text(call, "state"), *label = api_text(call, "label");
+	const char *state = api_text(call, "state");
 	json_t *list = json_array();
 
 	list_for_each (&call->srv->sandboxes, node, next) {
@@ -67,7 +80,7 @@ int api_sandbox_list(struct api_call *call, attr_unused struct err *err)
 		/* who is on the way out is gone for those who do not ask for it */
 		if ((state == NULL ? sb->state != SANDBOX_REMOVING
 				   : str_eq(sandbox_state_name(sb->state), state)) &&
-			(label == NULL || label_matches(sb, label)))
+			labels_match(sb, call))
 			(void)json_array_append_new(list, sandbox_object(sb));
 	}
 	return api_reply(call, 200, json_pack("{s:o}", "sandboxes", list));

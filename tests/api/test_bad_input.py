@@ -215,6 +215,18 @@ def test_half_a_request_holds_nobody_up(instance):
     equal(instance.get("/v1/sandboxes")["sandboxes"], [])
 
 
+def test_labels_that_are_asked_for(fresh):
+    """With all of them; a key alone matches any value. What may be there once may not be there twice, nor a label without bound."""
+    for name, labels in (("a", {"project": "shop", "user": "me"}), ("b", {"project": "other", "user": "me"}), ("c", {"user": "me"})):
+        fresh.post("/v1/sandboxes", {"name": name, "labels": labels})
+    for query, names in (("label=user", "abc"), ("label=project", "ab"), ("label=user%3Dme&label=project", "ab"), ("label=project%3Dshop&label=user%3Dme", "a"),
+                         ("label=project%3Dshop&label=user%3Dyou", ""), ("label=project&state=running", "ab"), ("", "abc")):
+        equal("".join(box["name"] for box in fresh.get(f"/v1/sandboxes?{query}")["sandboxes"]), names, query)
+    for query in ("state=running&state=running", "&".join(["label=user"] * 17), "label=user&label=" + "x" * 513):
+        refused(fresh, "GET", f"/v1/sandboxes?{query}")
+    equal(len(fresh.get("/v1/sandboxes?" + "&".join(["label=user"] * 16))["sandboxes"]), 3)
+
+
 def test_an_ambiguous_prefix_is_refused(fresh):
     boxes = [fresh.post("/v1/sandboxes", {"start": False})["id"] for _ in range(3)]
     fresh.stop()
