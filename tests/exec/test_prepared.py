@@ -12,29 +12,33 @@ from lib.case import equal, require
 TIMEOUT = 120
 
 
-def prepared(instance):
-    """Pids of the keepers of sandboxes that wait to be asked for."""
-    wait_until(lambda: instance.get("/v1/version")["pool"] > 1, 60, "sandboxes are prepared")
-    keepers = []
-    for name in os.listdir(os.path.join(instance.run, "keepers")):
+def prepared(instance, name):
+    """Processes @name of sandboxes that wait to be asked for."""
+    found = []
+    for entry in os.listdir(os.path.join(instance.run, "keepers")):
         with contextlib.suppress(StopIteration):  # that of a sandbox which was removed is on its way out
-            keepers.append(leaks.keeper_of(name.removesuffix(".sock")))
-    return keepers
+            found += children(leaks.keeper_of(entry.removesuffix(".sock")), name)
+    return found
 
 
 def children(pid, name):
     return [child for child, (parent, state, comm) in leaks.processes().items() if (parent, comm) == (pid, name) and state != "Z"]
 
 
-def kill_all(instance, name):
-    """Every prepared sandbox loses its process @name."""
-    keepers = prepared(instance)
-    parts = [part for keeper in keepers for part in children(keeper, name)]
-    assert parts, f"no prepared sandbox has a {name}"
+def has_ended(pid):
+    return leaks.processes().get(pid, (0, "Z", ""))[1] == "Z"
+
+
+def kill_all(instance, name, keepers_end=True):
+    """Every sandbox that is prepared now loses its process @name, and its keeper ends, as the server has seen."""
+    wait_until(lambda: instance.get("/v1/version")["pool"] > 1 and prepared(instance, name), 60, f"sandboxes with a {name} are prepared")
+    parts, table = prepared(instance, name), leaks.processes()
+    keepers = [table[part][0] for part in parts if part in table] if keepers_end else []
     for part in parts:
         with contextlib.suppress(ProcessLookupError):
             os.kill(part, signal.SIGKILL)
-    wait_until(lambda: not any(children(keeper, name) for keeper in keepers), 30, f"each {name} has ended")
+    wait_until(lambda: all(has_ended(pid) for pid in parts + keepers), 30, f"each {name} has ended")
+    instance.get("/v1/version")
 
 
 def works(instance, box):
@@ -42,8 +46,8 @@ def works(instance, box):
         equal(instance.ok(box, f"echo {n}"), f"{n}\n")
 
 
-def without(instance, name):
-    kill_all(instance, name)
+def without(instance, name, **how):
+    kill_all(instance, name, **how)
     for _ in range(3):
         with instance.sandbox() as box:
             works(instance, box)
@@ -62,7 +66,7 @@ def test_that_lost_its_placer(fresh):
 
 
 def test_that_lost_its_waiter(fresh):
-    without(fresh, "cay-waiter")
+    without(fresh, "cay-waiter", keepers_end=False)
 
 
 @require("cgroup2")
