@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import sys
 import tarfile
 import threading
 import time
@@ -16,6 +17,9 @@ import time
 from lib import leaks
 from lib.cay import STDOUT, ApiError, UnixConnection
 from lib.pace import patience
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from stops import stopped  # noqa: E402
 
 # what a client may be told when another was faster, or when somebody has killed what it spoke with; the rest is a fault of ours
 EXPECTED = {"not_found", "busy", "state", "exists", "conflict", "limit", "disk_full", "unavailable", "shutting_down",
@@ -348,6 +352,29 @@ class Client:
                 pid = table[pid][0]
             if pid in table:
                 with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def part(self):
+        """One of the processes of ours, of a kind that is drawn first: a starter, a waiter, a job, a dumper, an init, …; not the server, nor what ends with it."""
+        kinds = collections.defaultdict(list)
+        for pid, (_, _, comm) in leaks.processes().items():
+            if comm.startswith(("cay-", "memfd:cay-")) and comm != "cay-spawn" and leaks.cgroup_tags([pid]) & self.instance.tags:
+                kinds[comm].append(pid)
+        return self.random.choice(kinds[self.random.choice(sorted(kinds))]) if kinds else None
+
+    def do_kill_a_part(self):
+        pid = self.part()
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def do_kill_a_part_that_has_stood_still(self):
+        """Or that goes on when it has."""
+        pid = self.part()
+        if pid:
+            with contextlib.suppress(ProcessLookupError), stopped(pid):
+                time.sleep(self.random.choice((0.01, 0.1, 0.5)))
+                if self.chance():
                     os.kill(pid, signal.SIGKILL)
 
     def do_kill_a_gateway(self):

@@ -43,5 +43,5 @@ def test_many_hands(fresh):
 
 @require("root", "cgroup2")
 def test_many_hands_some_of_which_kill(fresh):
-    """kill -9 of keepers, gateways and templates."""
+    """kill -9 of keepers, gateways and templates, and of whatever else of ours there is but the server, some of which has stood still before."""
     many_hands(fresh, kills=True)
