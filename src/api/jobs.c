@@ -149,3 +149,9 @@ bool job_on_spawn_event(struct server *srv, const struct spawn_event *e)
 	}
 	return false;
 }
+
+void jobs_unreported(struct server *srv)
+{
+	list_for_each (&srv->jobs, node, next)
+		waiters_wake(&list_entry(node, struct job, node)->link.progress);
+}

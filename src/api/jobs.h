@@ -54,4 +54,7 @@ int job_run_above(struct server *srv, json_t *request, json_t **ret_ok, struct e
 /** job_on_spawn_event() - as for keepers. */
 bool job_on_spawn_event(struct server *srv, const struct spawn_event *e);
 
+/** jobs_unreported() - as for keepers. */
+void jobs_unreported(struct server *srv);
+
 #endif

@@ -376,6 +376,12 @@ static bool has_ended(const struct keeper *k)
 	return k->reaped || (k->srv->spawn_fd < 0 && k->link.dead);
 }
 
+void keepers_unreported(struct server *srv)
+{
+	list_for_each (&srv->keepers, node, next)
+		waiters_wake(&list_entry(node, struct keeper, node)->changed);
+}
+
 void keeper_end(struct keeper *k, bool save)
 {
 	uint64_t deadline = clock_now_ns() + END_NS;

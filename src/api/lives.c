@@ -135,6 +135,16 @@ bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
 	return false;
 }
 
+void lives_unreported(struct server *srv)
+{
+	list_for_each (&srv->lives, node, next) {
+		struct live *l = list_entry(node, struct live, node);
+
+		l->ended = true;
+		waiters_wake(&l->changed);
+	}
+}
+
 /* --- examination --- */
 
 int api_sandbox_doctor(struct api_call *call, struct err *err)

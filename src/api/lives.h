@@ -17,7 +17,7 @@ struct live {
 	struct framelink link;
 	char id[ID_LEN + 1]; /* of the template */
 	bool ready;
-	bool ended; /* cay-spawn said so */
+	bool ended; /* cay-spawn said so, or says nothing any more */
 	struct err error;
 	json_t *execs; /* documents of the execs that were running */
 	struct waiters changed;
@@ -66,5 +66,8 @@ void live_drop(struct live *l);
 
 /** live_on_spawn_event() - as for keepers and jobs. */
 bool live_on_spawn_event(struct server *srv, const struct spawn_event *e);
+
+/** lives_unreported() - as for keepers. */
+void lives_unreported(struct server *srv);
 
 #endif

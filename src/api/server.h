@@ -430,6 +430,9 @@ void keeper_unref(struct keeper *k);
 /** keeper_on_spawn_event() - what cay-spawn reports about @id; false when it is no keeper's. */
 bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e);
 
+/** keepers_unreported() - cay-spawn has ended, and nobody reports the end of a keeper any more: who waits for one looks for himself. */
+void keepers_unreported(struct server *srv);
+
 /* --- sandboxes.c --- */
 
 /** sandbox_state_name() - "creating", …; static. */

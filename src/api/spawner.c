@@ -74,6 +74,9 @@ static void on_readable(uv_poll_t *poll, int status, attr_unused int events)
 		srv->failed = !srv->ending;
 		(void)uv_poll_stop(poll);
 		fd_close(&srv->spawn_fd);
+		keepers_unreported(srv);
+		lives_unreported(srv);
+		jobs_unreported(srv);
 		server_stop(srv);
 		return;
 	}

@@ -11,8 +11,10 @@ import threading
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
+from lib.pace import patience
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from points import own_instance  # noqa: E402
 from stops import Asked, stopped, unread  # noqa: E402
 
 TIMEOUT = 120
@@ -136,3 +138,20 @@ def test_a_name_is_free_when_its_sandbox_is_forgotten(fresh):
         other = fresh.post("/v1/sandboxes", {"name": "slow"})["id"]
     equal(removal.answer()[0], 204)
     equal(fresh.get("/v1/sandboxes/slow")["id"], other)
+
+
+@require("root")
+def test_nobody_waits_for_what_a_killed_spawner_would_have_said(tmp):
+    """It had not said that the keeper has ended. The request is answered, and the server ends."""
+    with own_instance(tmp) as instance:
+        box = instance.start().post("/v1/sandboxes", {"name": "box"})["id"]
+        spawner, = instance.programs_named("cay-spawn")
+        keeper = leaks.keeper_of(box)
+        with stopped(spawner):
+            asked = Asked(instance, "POST", "/v1/sandboxes/box/stop")
+            cay.wait_until(lambda: leaks.processes()[keeper][1] == "Z", 30, "the keeper ends")
+            instance.get("/v1/version")
+            os.kill(spawner, signal.SIGKILL)
+        equal(instance.process.wait(patience(15)), 1)  # less than a keeper is waited for
+        equal(asked.answer()[0], 200)
+        instance.start()
