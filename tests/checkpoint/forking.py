@@ -10,14 +10,13 @@ from lib import cay
 STDOUT, STDERR, STATUS = 5, 6, 7
 
 
-def window_of_the_restorer():
-    """From where to where no program's memory can be: src/checkpoint/image.h."""
+def window_at(name):
+    """Where something of the restorer lies: src/checkpoint/image.h."""
     with open(os.path.join(cay.TOP, "src", "checkpoint", "image.h"), encoding="utf-8") as f:
-        text = f.read()
-    return tuple(int(re.search(rf"#define WINDOW_{end}\s+(0x[0-9a-f]+)ULL", text)[1], 16) for end in ("START", "END"))
+        return int(re.search(rf"#define WINDOW_{name}\s+(0x[0-9a-f]+)ULL", f.read())[1], 16)
 
 
-WINDOW = window_of_the_restorer()
+WINDOW = (window_at("START"), window_at("END"))  # no program's memory can be between these
 
 
 def put(instance, box, path, text):

@@ -10,7 +10,7 @@ from lib.case import contains, equal, raises, require
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, put, start  # noqa: E402
+from forking import ask, fork_live, put, start, window_at  # noqa: E402
 from programs import PROGRAMS, start_repl  # noqa: E402
 from suspending import there_and_back  # noqa: E402
 
@@ -106,6 +106,40 @@ def test_who_is_on_its_way_has_nothing_of_ours_when_others_run(instance):
         had = ask(instance, box, run, "how many?")
         for fork in fork_live(instance, box, 3):
             equal(ask(instance, fork, run, "how many?"), had)
+            instance.remove(fork)
+
+
+# Reads memory of its children at the address in its argument as soon as it is in a fork. While it is captured it has nothing of /proc open.
+READER = """
+import os, sys, time
+children = []
+for _ in range(100):
+    children.append(os.fork())
+    if children[-1] == 0:
+        while True: time.sleep(1000)
+def read(pid):
+    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+    try:
+        return len(os.pread(memory, 4096, int(sys.argv[1])))
+    except OSError:
+        return 0
+    finally:
+        os.close(memory)
+print("ready", flush=True)
+while not os.path.exists("/run/cay/generation"): pass  # there is one in forks alone
+got = sum(read(pid) for pid in reversed(children))
+input()
+print(got, flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_who_is_on_its_way_has_no_memory_of_others_when_others_run(instance):
+    """The image, in which is what was taken of all, those of other users included."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", READER, str(window_at("IMAGE")))
+        for fork in fork_live(instance, box, 3):
+            equal(ask(instance, fork, run, "how much?"), "0\n")
             instance.remove(fork)
 
 

@@ -72,16 +72,26 @@ static void forget_signals(const struct image_process *p)
 	signals_queue_again(p, SIGCHLD);
 }
 
+static uint32_t index_of(const struct image_process *p)
+{
+	uint32_t i = 0;
+
+	while (plan_processes()[i].pid != p->pid)
+		i++;
+	return i;
+}
+
+bool stops_hears(const struct image_process *p)
+{
+	return stops_concern(index_of(p));
+}
+
 void stops_hear(const struct image_process *p)
 {
 	const struct plan_process *all = plan_processes();
-	uint32_t own = 0;
+	const uint32_t own = index_of(p);
 	int info[32];
 
-	while (all[own].pid != p->pid)
-		own++;
-	if (!stops_concern(own))
-		return;
 	for (uint32_t i = own + 1; i < plan->n_processes; i++) {
 		if (!is_stopped_child(i, own))
 			continue;
@@ -91,5 +101,6 @@ void stops_hear(const struct image_process *p)
 				__NR_waitid, P_PID, all[i].pid, info, WSTOPPED | NO_HANG | WALL, 0);
 	}
 	forget_signals(p);
+	threads_drop_image();
 	fork_pass_stage(STAGE_HEARD);
 }

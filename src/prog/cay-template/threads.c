@@ -225,10 +225,16 @@ static const struct image_thread *thread_of(const struct image_process *p, uint3
 	return IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread + i);
 }
 
-static void wait_for_go(const struct image_process *p)
+/* Whose end lets @p go. */
+static uint32_t last_stage(const struct image_process *p)
 {
-	uint32_t now,
-		stage = p->own_filters != 0 || p->stopped != IMAGE_RUNS ? STAGE_FIRST : STAGE_GO;
+	return p->own_filters != 0 || p->stopped != IMAGE_RUNS ? STAGE_FIRST : STAGE_GO;
+}
+
+/* From here on the image may be gone. */
+static void wait_for_go(uint32_t stage)
+{
+	uint32_t now;
 	struct fork_shared *s = fork_shared();
 
 	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= stage) {
@@ -247,6 +253,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 {
 	const struct image_thread *t = thread_of(a->process, (uint32_t)a->index);
 	struct frame *f = frame_of((uint32_t)a->index);
+	const uint32_t stage = last_stage(a->process);
 
 	set_thread(t);
 	if (t->robust_list != 0)
@@ -255,7 +262,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	fill_frame(f, t);
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
-	wait_for_go(a->process);
+	wait_for_go(stage);
 	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
 			 :
 			 : "r"(f), "r"(left()), "r"(WINDOW_RESIDUE)
@@ -317,9 +324,17 @@ static void leave_descriptions(void)
 	(void)CALL3(__NR_close_range, fork.socket + 1, ~0U, 0);
 }
 
+void threads_drop_image(void)
+{
+	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
+}
+
 BARE_NORETURN void threads_become(const struct image_process *p)
 {
 	const struct image_thread *first = thread_of(p, 0);
+	const uint64_t robust_list = first->robust_list;
+	const uint32_t others = p->n_threads - 1, stage = last_stage(p);
+	const bool hears = stops_hears(p);
 	struct frame *f = frame_of(0);
 	uint32_t n;
 
@@ -332,7 +347,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	(void)fork_must(bare_map(WINDOW_COPY, p->n_threads * THREAD_STACK, 3, 2), "map stacks");
 	for (uint32_t i = 1; i < p->n_threads; i++)
 		create(p, i);
-	while ((n = __atomic_load_n(&prepared, __ATOMIC_SEQ_CST)) < p->n_threads - 1)
+	while ((n = __atomic_load_n(&prepared, __ATOMIC_SEQ_CST)) < others)
 		futex_wait(&prepared, n);
 	files_end(p);
 	(void)fork_must(CALL2(__NR_arch_prctl, ARCH_SET_FS, first->registers[FS_BASE]), "set fs");
@@ -343,14 +358,17 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	leave_descriptions();
 	locks_become(p);
 	filters_hold(p, (uint64_t)frame_of(p->n_threads));
-	/* before any program runs: one that may look at us would find it, and could speak in the name of T' */
+	/* before any program runs: one that may look at us would find it, and could speak in the name of T'; and in the image what others have that is not for it */
 	(void)CALL1(__NR_close, fork.socket);
+	if (!hears)
+		threads_drop_image();
 	fork_arrive(STAGE_READY);
-	stops_hear(p);
-	wait_for_go(p);
-	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
+	if (hears)
+		stops_hear(p);
+	wait_for_go(stage);
+	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < others)
 		(void)CALL0(__NR_sched_yield);
-	life_end(first->robust_list);
+	life_end(robust_list);
 	/* only now may the fork be called running: before, a capture would find the restorer in it */
 	fork_pass_stage(STAGE_LEFT);
 	__asm__ volatile("mov %0, %%r12\n\tmov %1, %%r13\n\tmov %2, %%r14\n\tmov %3, %%r15\n\t"
