@@ -232,7 +232,7 @@ static void pool_clear(struct server *srv)
 	}
 }
 
-/* Keepers that failed in the pool: say why once, clear up. */
+/* Keepers that failed in the pool, while they were prepared or behind it: say why once, clear up. */
 static bool pool_bury(struct server *srv)
 {
 	bool any = false;
@@ -242,7 +242,10 @@ static bool pool_bury(struct server *srv)
 
 		if (!k->failed)
 			continue;
-		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
+		log_warn("pool", "%s: %s",
+			k->prepared ? "a prepared sandbox is lost"
+				    : "a keeper could not be prepared",
+			k->error.msg);
 		any = true;
 		fiber_start(bury_main, pool_leave(k));
 	}
