@@ -453,17 +453,28 @@ static void open_one(uint32_t i)
 		open_pending(d);
 }
 
-enum turn { TURN_WRITERS, TURN_MOST, TURN_LISTENERS, TURN_WATCHES, TURNS, TURN_NEVER };
+enum turn {
+	TURN_DIRECTORIES,
+	TURN_WRITERS,
+	TURN_MOST,
+	TURN_LISTENERS,
+	TURN_WATCHES,
+	TURNS,
+	TURN_NEVER
+};
 
 /*
- * Files to be written come first: the overlay copies one up when it is opened so, and who has opened it before to read maps what lies below, and would never see what is written.
+ * Files to be written come before others: the overlay copies one up when it is opened so, and who has opened it before to read maps what lies below, and would never see what is
+ * written. Before them come directories: of one in which something was copied up when it is opened the overlay counts the places in its own way.
  * What listens comes after connections, which take its name for a moment; what watches sees nothing of all this.
  */
 static enum turn turn_of(description *d)
 {
 	switch (d->kind) {
 	case DESCRIPTION_FILE:
-		return (d->flags & O_ACCESS) != 0 ? TURN_WRITERS : TURN_MOST;
+		return (d->mode & S_KIND) == S_DIRECTORY ? TURN_DIRECTORIES
+		       : (d->flags & O_ACCESS) != 0      ? TURN_WRITERS
+							 : TURN_MOST;
 	case DESCRIPTION_INOTIFY:
 		return TURN_WATCHES;
 	case DESCRIPTION_LISTEN:
@@ -478,7 +489,7 @@ static enum turn turn_of(description *d)
 void files_open(void)
 {
 	terminals_make();
-	for (enum turn turn = TURN_WRITERS; turn < TURNS; turn++) {
+	for (enum turn turn = TURN_DIRECTORIES; turn < TURNS; turn++) {
 		if (turn == TURN_WATCHES)
 			sockets_finish();
 		for (uint32_t i = 0; i < plan->n_descriptions; i++) {

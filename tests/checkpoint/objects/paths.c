@@ -6,7 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { FILES = 400, HALF = 150 };
+/* Their names are so long that the C library does not read all at once. */
+enum { FILES = 400, HALF = 150, NAME = 200 };
 
 static unsigned char seen[FILES];
 
@@ -20,7 +21,7 @@ static int place(const char *path, int flags)
 
 static void make(const char *directory, const char *name, const char *text)
 {
-	char path[128];
+	char path[2 * NAME];
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "%s/%s", directory, name);
@@ -56,7 +57,8 @@ int main(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "/tmp/paths/socket" };
 	int file, directory, link, socket_file, fifo, server = socket(AF_UNIX, SOCK_STREAM, 0), fd;
-	char name[32], text[16] = { 0 };
+	int written;
+	char name[NAME], text[16] = { 0 };
 	DIR *dir;
 
 	MUST(mkdir("/tmp/paths", 0755) == 0 && mkdir("/tmp/many", 0755) == 0);
@@ -69,9 +71,13 @@ int main(void)
 	socket_file = place("/tmp/paths/socket", 0);
 	fifo = place("/tmp/paths/fifo", 0);
 	for (int i = 0; i < FILES; i++) {
-		(void)snprintf(name, sizeof(name), "file-%d", i);
+		(void)snprintf(name, sizeof(name), "file-%d-%0180d", i, 0);
 		make("/tmp/many", name, "");
 	}
+	/* which is copied up where it is opened again */
+	make("/tmp/many", "written", "");
+	written = open("/tmp/many/written", O_WRONLY | O_CLOEXEC);
+	MUST(written >= 0);
 	dir = opendir("/tmp/many");
 	MUST(dir != NULL && read_some(dir, HALF) == HALF);
 
