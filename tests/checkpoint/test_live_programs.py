@@ -143,6 +143,49 @@ def test_who_is_on_its_way_has_no_memory_of_others_when_others_run(instance):
             instance.remove(fork)
 
 
+RESTORER = ", ".join(str(window_at(name)) for name in ("START", "SHARED", "IMAGE", "PLAN"))
+# Threads that make children all the time; each child tells of descriptors and memory that are none of the program's.
+MAKERS = """
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None)
+def is_open(fd):
+    try:
+        return os.get_inheritable(fd) is not None
+    except OSError:
+        return False
+def is_mapped(address):
+    return libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(4096), ctypes.create_string_buffer(1)) == 0
+def strange():
+    return [fd for fd in range(3, 200) if is_open(fd)] + [hex(a) for a in (%s) if is_mapped(a)]
+def make():
+    while True:
+        child = os.fork()
+        if child == 0:
+            found = strange()
+            if found:
+                os.write(1, f"{found}\\n".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+for _ in range(8):
+    threading.Thread(target=make, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    print("goes on", flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_children_that_are_made_at_once_have_nothing_of_the_restorer(instance):
+    """Some threads are back in their program before the others have left the restorer."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", MAKERS % RESTORER)
+        for _ in range(3):
+            fork = fork_live(instance, box)[0]
+            equal(ask(instance, fork, run, "?"), "goes on\n")
+            equal(instance.output(fork, run).decode().replace("goes on\n", ""), "ready\n")
+            instance.remove(fork)
+
+
 @require(*NEEDS)
 def test_rewind_to_a_live_snapshot(instance):
     with instance.sandbox() as box:

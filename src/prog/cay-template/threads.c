@@ -21,6 +21,7 @@
 #define EXTENDED            18   /* the first register state that is not there by itself */
 #define KEEP_PARAMETERS     0x10 /* SCHED_FLAG_KEEP_PARAMS */
 #define SET_MDWE            65   /* PR_SET_MDWE */
+#define DONT_FORK           10   /* MADV_DONTFORK */
 #define XSTATE_MAGIC1       0x46505853U
 #define XSTATE_MAGIC2       0x46505845U
 #define XSAVE_SW            464 /* struct _fpx_sw_bytes in the legacy area */
@@ -324,6 +325,13 @@ static void leave_descriptions(void)
 	(void)CALL3(__NR_close_range, fork.socket + 1, ~0U, 0);
 }
 
+/* Whoever leaves first may clone a process before the restorer is unmapped: it has none of it. */
+static void keep_from_children(void)
+{
+	(void)CALL3(__NR_madvise, WINDOW_START, WINDOW_RESIDUE - WINDOW_START, DONT_FORK);
+	(void)CALL3(__NR_madvise, RESIDUE_END, WINDOW_END - RESIDUE_END, DONT_FORK);
+}
+
 void threads_drop_image(void)
 {
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
@@ -358,6 +366,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	leave_descriptions();
 	locks_become(p);
 	filters_hold(p, (uint64_t)frame_of(p->n_threads));
+	keep_from_children();
 	/* before any program runs: one that may look at us would find it, and could speak in the name of T'; and in the image what others have that is not for it */
 	(void)CALL1(__NR_close, fork.socket);
 	if (!hears)
