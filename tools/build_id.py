@@ -11,23 +11,30 @@ The same sources give the same word wherever and whenever they are built:
 Documents and tests are not what is built: what is changed there alone does not count as a change.
 """
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 
-BUILT = ("src", "defs", "meson.build", "meson_options.txt")
+BUILT = ("src", "defs", "meson.build", "meson_options.txt", "tools/gen_api.py", "tools/gen_filters.py", "tools/gen_presets.py")
 
 
 def git(top, *arguments):
     """What git prints, or None where it cannot say: no git, no repository."""
-    # the repository may be another user's (`sudo make install`), and nothing of it is written; -c: no program of its configuration runs
+    # the repository may be another user's (`sudo make install`), and nothing of it is written. It is asked of @top's, also below a hook of another one
     command = ["git", "--no-optional-locks", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", top, *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True, check=False)
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def is_source(name):
+    """Editors keep files of their own beside those that they change; Python keeps what it has compiled."""
+    return not name.startswith((".", "#")) and not name.endswith(("~", ".orig", ".rej", ".pyc"))
 
 
 def files(top):
@@ -38,15 +45,17 @@ def files(top):
             yield built
         for directory, folders, names in os.walk(path):
             folders.sort()
-            for name in sorted(names):
-                yield os.path.relpath(os.path.join(directory, name), top)
+            for name in sorted(filter(is_source, names)):
+                if os.path.isfile(os.path.join(directory, name)):
+                    yield os.path.relpath(os.path.join(directory, name), top)
 
 
 def sources_hash(top):
     digest = hashlib.sha256()
     for name in files(top):
-        with open(os.path.join(top, name), "rb") as file:
-            digest.update(f"{name}\0".encode() + hashlib.sha256(file.read()).digest())
+        with contextlib.suppress(OSError):  # it is gone meanwhile, or nobody can build it either
+            with open(os.path.join(top, name), "rb") as file:
+                digest.update(f"{name}\0".encode() + hashlib.sha256(file.read()).digest())
     return digest.hexdigest()[:8]
 
 

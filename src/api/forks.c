@@ -114,18 +114,26 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 	return rc;
 }
 
-/* @told: of the last one. Somebody may have removed it meanwhile. */
-static int fork_joins(
-	struct server *srv, const char *id, const struct telling *told, struct err *err)
+/* @was: each that is changed is put there as it was, by its id. @told: is announced by the last one; somebody may have removed some of them meanwhile. */
+static int forks_save(struct server *srv, const json_t *ids, const struct telling *told,
+	json_t *was, struct err *err)
 {
-	struct sandbox *sb = sandbox_by_id(srv, id);
+	int rc = 0;
 
-	if (sb == NULL || sb->state == SANDBOX_REMOVING)
-		return 0;
-	(void)json_object_del(sb->doc, "together");
-	if (told != NULL)
-		telling_announce(srv, sb->doc, told);
-	return sandbox_save(sb, false, err);
+	for (size_t i = json_array_size(ids); i > 0 && rc == 0; i--) {
+		const char *id = json_string_value(json_array_get(ids, i - 1));
+		struct sandbox *sb = sandbox_by_id(srv, id);
+
+		if (sb == NULL || sb->state == SANDBOX_REMOVING)
+			continue;
+		(void)json_object_set_new(was, id, json_copy(sb->doc));
+		(void)json_object_del(sb->doc, "together");
+		if (told != NULL)
+			telling_announce(srv, sb->doc, told);
+		told = NULL;
+		rc = sandbox_save(sb, false, err);
+	}
+	return rc;
 }
 
 /* All of several are there: from this commit on for good, and it announces them. A server that dies before leaves none: the next one removes them (sandbox_recover.c). */
@@ -133,19 +141,25 @@ static int forks_join(
 	struct server *srv, const json_t *ids, const struct telling *told, struct err *err)
 {
 	struct catalogue *c = srv->catalogue;
-	size_t n = json_array_size(ids);
+	json_t *was = json_object();
+	const char *id;
+	json_t *doc;
 	int rc;
 
 	(void)fault("sandbox.forks.made");
 	rc = catalogue_begin(c, false, err);
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = fork_joins(srv, json_string_value(json_array_get(ids, i)),
-			i == n - 1 ? told : NULL, err);
+	rc = forks_save(srv, ids, told, was, err);
 	if (rc == 0)
-		return catalogue_commit(c, err);
-	catalogue_abort(c);
+		rc = catalogue_commit(c, err);
+	else
+		catalogue_abort(c);
+	if (rc < 0) {
+		json_object_foreach (was, id, doc)
+			sandbox_take_back(sandbox_by_id(srv, id), doc);
+	}
+	json_decref(was);
 	return rc;
 }
 

@@ -282,7 +282,16 @@ static uint64_t unquiet_ns(const struct server *srv)
 	return calm_left_ns(&srv->pool.calm, clock_now_ns());
 }
 
-/* Until the pool is full, or mounts change. Return: 0, or -EIO when no keeper could be started or prepared. */
+static bool pool_loses(const struct server *srv)
+{
+	list_for_each (&srv->pool.ready, node, next) {
+		if (list_entry(node, struct keeper, pool_node)->failed)
+			return true;
+	}
+	return false;
+}
+
+/* Until the pool is full, or mounts change. Return: 0, or -EIO when no keeper could be started or prepared, or one is lost again meanwhile. */
 static int pool_fill(struct server *srv)
 {
 	struct err err;
@@ -290,6 +299,8 @@ static int pool_fill(struct server *srv)
 	while (pool_wants(srv) && !pool_look(srv)) {
 		struct keeper *k;
 
+		if (pool_loses(srv))
+			return -EIO;
 		/* here, not in keeper_new(): others may have filled the pool by then */
 		if (srv->pool.starting >= STARTING_MAX) {
 			(void)waiters_wait(&srv->pool.changed, 0);
@@ -330,6 +341,7 @@ static void refill_main(void *arg)
 	struct server *srv = arg;
 	int rc = 0;
 
+	(void)pool_bury(srv);
 	pool_clear(srv);
 	sandbox_trash_settle(srv);
 	(void)pool_look(srv);
@@ -355,6 +367,12 @@ void keeper_refill(struct server *srv)
 	/* later: preparing and clearing up take a processor away from whoever took the last one; but before the pool is empty */
 	if (srv->ready)
 		refill_in(srv, low && list_empty(&srv->pool.stale) ? REFILL_MS : REFILL_LATER_MS);
+}
+
+void keeper_pool_lost(struct keeper *k)
+{
+	if (!list_empty(&k->pool_node) && k->prepared && k->srv->ready && !k->srv->stopping)
+		refill_in(k->srv, POOL_RETRY_MS);
 }
 
 void keeper_pool_pause(struct server *srv)

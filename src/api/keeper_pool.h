@@ -69,6 +69,9 @@ void keeper_forget_fork(struct server *srv, const char *snapshot);
 /** keeper_claim() - it belongs to a sandbox, or is ended: the pool does not have it any more. */
 void keeper_claim(struct keeper *k);
 
+/** keeper_pool_lost() - @k has ended; of one that waited in the pool another is made after a second, though nobody asks for any. */
+void keeper_pool_lost(struct keeper *k);
+
 /** keeper_refill() - start keepers until the pool is full; soon, not at once. */
 void keeper_refill(struct server *srv);
 

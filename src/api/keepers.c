@@ -207,6 +207,7 @@ static void on_dead(struct framelink *l)
 			&k->error, ERR_INTERNAL, "the keeper of sandbox '%s' has ended", k->id);
 	if (k->sandbox != NULL)
 		tell_lost(k->sandbox);
+	keeper_pool_lost(k);
 	waiters_wake(&k->changed);
 }
 

@@ -21,15 +21,18 @@ int api_version_get(struct api_call *call, attr_unused struct err *err)
 int api_doctor_get(struct api_call *call, struct err *err)
 {
 	struct server *srv = call->srv;
-	json_t *report = NULL, *own;
+	json_t *report = NULL, *own, *storage;
 	int rc = job_run(srv, json_pack("{s:s}", "verb", "doctor"), NULL, NULL, &report, err);
 
 	if (rc < 0)
 		return rc;
-	own = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:O?}", "version", CAY_VERSION, "build",
+	storage = json_copy(srv->storage);
+	(void)json_object_del(
+		storage, "writable"); /* as it was: a check of the report says how it is */
+	own = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o?}", "version", CAY_VERSION, "build",
 		srv->build, "uid_map", srv->uid_map, "cgroup", srv->cgroup, "process_events",
 		srv->process_error[0] != '\0' ? srv->process_error : "proc connector", "mask",
-		srv->mask != NULL ? "made" : "missing", "storage", srv->storage);
+		srv->mask != NULL ? "made" : "missing", "storage", storage);
 	(void)json_object_update_missing(report, own);
 	json_decref(own);
 	return api_reply(call, 200, report);

@@ -110,8 +110,8 @@ static int add_zombie(struct dump *d, pid_t host)
 	d->processes = more;
 	more[d->n] = (struct dump_process){ 0 };
 	rc = tracee_stop(&more[d->n++].tracee, host);
-	/* it came to its end while we looked: nobody may seize a dead one, and another try finds it so */
-	if (rc == -EPERM)
+	/* it came to its end while we looked: nobody may seize a dead one, nor wait for one that another seized, and a further try finds it so */
+	if (rc == -EPERM || rc == -ECHILD)
 		return -ESRCH;
 	return rc == 0 && !more[d->n - 1].tracee.zombie ? -EPROTO : rc;
 }

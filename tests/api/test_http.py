@@ -106,7 +106,7 @@ def test_whoever_finds_no_descriptor_is_told(tmp):
         with contextlib.ExitStack() as stack:
             def none_left():
                 """What the server itself had opened for a while and gives back is taken by further followers first."""
-                for _ in range(100):
+                for _ in range(20):
                     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                         stack.enter_context(connected(fresh, request("GET", "/v1/events?follow=true")))
                 return b" 429 " in told(fresh) and "no descriptors left" in fresh.cay("ps", check=False).stderr

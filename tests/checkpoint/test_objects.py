@@ -237,7 +237,7 @@ ENDING = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
 def end():
-    for _ in range(100):
+    for _ in range(60):
         libc.inotify_add_watch(libc.inotify_init(), b"/tmp", 2)
     os._exit(0)
 print("ready", flush=True)

@@ -909,16 +909,16 @@ def test_a_closed_standard_stream_is_nothing(tmp):
 
 
 @contextlib.contextmanager
-def on_terminal(server, *argv, program=fake.CAY):
-    """The process, both ends of its terminal, and how that was before; all of it goes at the end."""
+def on_terminal(server, *argv, program=fake.CAY, stdout=None):
+    """The process, both ends of its terminal, and how that was before; all of it goes at the end. @stdout: where else its output goes."""
     ours, theirs = pty.openpty()
 
     def control():
         os.setsid()
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
     before = termios.tcgetattr(theirs)
-    process = subprocess.Popen([program, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs, stdout=theirs,  # pylint: disable=consider-using-with
-                               stderr=theirs, preexec_fn=control)  # pylint: disable=subprocess-popen-preexec-fn
+    process = subprocess.Popen([program, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs,  # pylint: disable=consider-using-with
+                               stdout=stdout or theirs, stderr=theirs, preexec_fn=control)  # pylint: disable=subprocess-popen-preexec-fn
     try:
         yield process, ours, theirs, before
     finally:
@@ -1067,6 +1067,8 @@ def test_keys_leave_a_command_without_a_terminal(tmp):
             with on_terminal(server, "attach", "box", "run") as (process, ours, _, _):
                 equal(os.read(ours, 5), b"ready")
                 os.write(ours, b"a word ~.\n")
+                if not takes:
+                    os.write(ours, b"\x04")  # Ctrl-D ends what is for the command, and is no end of the keys
                 os.write(ours, b"~.\n")
                 equal(process.wait(10), 0)
             assert left.wait(10)
@@ -1074,6 +1076,30 @@ def test_keys_leave_a_command_without_a_terminal(tmp):
             if takes:
                 server.cay("attach", "box", "run", stdin=b"~.\n")
                 equal(got[1:], [(fake.STDIN, b"~.\n"), (fake.STDIN, b"")])
+
+
+def test_what_is_typed_is_left_to_a_pager_behind_the_output(tmp):
+    """It reads the same terminal, and may be there before us or not."""
+    go = threading.Event()
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"ready"))
+        go.wait(30)
+        request.connection.sendall(fake.frame(fake.STATUS, ENDED))
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box/execs/run", (200, {"id": "run", "state": "running", "tty": False, "stdin": False}))
+        server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
+        pager, output = os.pipe()
+        try:
+            with on_terminal(server, "attach", "box", "run", stdout=output) as (process, ours, theirs, _):
+                os.close(output)
+                equal(os.read(pager, 5), b"ready")
+                os.write(ours, b"q\n")
+                go.set()
+                equal(process.wait(10), 0)
+                equal(os.read(theirs, 10), b"q\n")
+        finally:
+            os.close(pager)
 
 
 def test_keys_leave_a_command_without_a_terminal_whose_sandbox_is_suspended(tmp):
@@ -1085,7 +1111,7 @@ def test_keys_leave_a_command_without_a_terminal_whose_sandbox_is_suspended(tmp)
         server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
         with on_terminal(server, "exec", "box", "--", "make") as (process, ours, _, _):
             seen = b""
-            while b"~. leaves it" not in seen:
+            while b"~. and Enter leave it" not in seen:
                 seen += os.read(ours, 1000)
             os.write(ours, b"~.\n")
             equal(process.wait(10), 0)

@@ -31,8 +31,9 @@ def has_ended(pid):
 
 def kill_all(instance, name, keepers_end=True):
     """Every sandbox that is prepared now loses its process @name, and its keeper ends, as the server has seen."""
-    wait_until(lambda: instance.get("/v1/version")["pool"] > 1 and prepared(instance, name), 60, f"sandboxes with a {name} are prepared")
-    parts, table = prepared(instance, name), leaks.processes()
+    parts = []
+    wait_until(lambda: instance.get("/v1/version")["pool"] > 1 and parts.extend(prepared(instance, name)) or parts, 60, f"sandboxes with a {name} are prepared")
+    table = leaks.processes()
     keepers = [table[part][0] for part in parts if part in table] if keepers_end else []
     for part in parts:
         with contextlib.suppress(ProcessLookupError):
@@ -53,8 +54,15 @@ def without(instance, name, **how):
             works(instance, box)
 
 
+@require("root")
 def test_that_lost_its_first_process(fresh):
     without(fresh, "cay-init")
+
+
+def test_another_is_made_though_nobody_asks_for_one(fresh):
+    wait_until(lambda: fresh.get("/v1/version")["pool"] > 1, 60, "sandboxes are prepared")
+    kill_all(fresh, "cay-starter")
+    wait_until(lambda: fresh.get("/v1/version")["pool"] > 1, 60, "others are")
 
 
 def test_that_lost_its_starter(fresh):

@@ -80,6 +80,17 @@ def test_sources_without_a_repository_of_their_own(tmp):
     equal(build_id(here, {**GIT, "PATH": without_git}), alone)
 
 
+def test_what_editors_leave_beside_the_sources_is_none(tmp):
+    top = sources(tmp, "sources")
+    alone = build_id(top)
+    os.symlink("somebody@here.1", os.path.join(top, "src", ".#a.c"))
+    os.symlink("nowhere", os.path.join(top, "src", "dangling.c"))
+    os.mkfifo(os.path.join(top, "src", "fifo"))
+    write(top, "src/a.c~", "as it was")
+    write(top, "src/.a.c.swp", "as it will be")
+    equal(build_id(top), alone)
+
+
 def test_the_header_is_left_alone_where_nothing_changed(tmp):
     top = sources(tmp, "sources")
     build_id(top)

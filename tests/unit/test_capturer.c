@@ -45,7 +45,9 @@ static void give_up(uint32_t stuck)
 	if (c.pid == 0)
 		dumper(pair[1], stuck);
 	c.dumper = pair[0];
-	check(capture_look(&c, &report, &numbers, &err) < 0);
+	check_int(capture_look(&c, &report, &numbers, &err), -ETIMEDOUT);
+	check_int(err.code, ERR_NONE);
+	check(capture_give_up(&c, &err) < 0);
 	check_int(err.code, ERR_TIMEOUT);
 	check_int(capture_end(&c), stuck > 0 ? -EPIPE : 0);
 	(void)close(pair[1]);

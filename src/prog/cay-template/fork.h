@@ -295,7 +295,7 @@ bool stops_concern(uint32_t process);
 void stops_tell(uint32_t process);
 /** stops_hears() - is there something for stops_hear() to do? */
 bool stops_hears(const struct image_process *p);
-/** stops_hear() - wait until the children of @p that were stopped are, and leave of it what it had not heard; drops the image and passes STAGE_HEARD. The last that @p does before it leaves. */
+/** stops_hear() - wait until the children of @p that were stopped are, and leave of it what it had not heard; withdraws and passes STAGE_HEARD. The last that @p does before it leaves. */
 void stops_hear(const struct image_process *p);
 
 /** helper_is_wanted() - will a process of the plan ask the helper? In T'. */
@@ -430,8 +430,8 @@ void timers_prepare(const struct image_process *p);
 /** timers_become() - the POSIX timers of @p, with their numbers. After its threads were made. */
 void timers_become(const struct image_process *p);
 
-/** threads_drop_image() - unmap the image, which has what was taken of all processes: before any program runs, which may look into the caller's memory. */
-void threads_drop_image(void);
+/** threads_withdraw() - close the way to the keeper, who is told of no failure any more, and unmap the image, which has what was taken of all processes: before any program runs, which may look at the caller, and could speak in the name of T'. */
+void threads_withdraw(void);
 
 /** threads_become() - create the other threads, wait for the others' and leave. Never returns. */
 BARE_NORETURN void threads_become(const struct image_process *p);

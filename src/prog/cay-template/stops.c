@@ -101,6 +101,6 @@ void stops_hear(const struct image_process *p)
 				__NR_waitid, P_PID, all[i].pid, info, WSTOPPED | NO_HANG | WALL, 0);
 	}
 	forget_signals(p);
-	threads_drop_image();
+	threads_withdraw();
 	fork_pass_stage(STAGE_HEARD);
 }

@@ -332,8 +332,9 @@ static void keep_from_children(void)
 	(void)CALL3(__NR_madvise, RESIDUE_END, WINDOW_END - RESIDUE_END, DONT_FORK);
 }
 
-void threads_drop_image(void)
+void threads_withdraw(void)
 {
+	(void)CALL1(__NR_close, fork.socket);
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
 }
 
@@ -367,10 +368,8 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	locks_become(p);
 	filters_hold(p, (uint64_t)frame_of(p->n_threads));
 	keep_from_children();
-	/* before any program runs: one that may look at us would find it, and could speak in the name of T'; and in the image what others have that is not for it */
-	(void)CALL1(__NR_close, fork.socket);
 	if (!hears)
-		threads_drop_image();
+		threads_withdraw();
 	fork_arrive(STAGE_READY);
 	if (hears)
 		stops_hear(p);

@@ -111,9 +111,10 @@ int cmd_attach(struct cli *cli)
 		   *from = cli_args_value(&cli->args, FLAG_FROM);
 	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs/%s", name, id);
 	cleanup_json json_t *exec = NULL;
-	struct stream_options o = { .detachable = true, .quiet = cli->json };
+	struct stream_options o = { .quiet = cli->json };
 	struct stream_result r = { 0 };
 	uint64_t offset = 0;
+	bool ended;
 	int rc;
 
 	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &offset) < 0)
@@ -121,9 +122,11 @@ int cmd_attach(struct cli *cli)
 	rc = cli_get(cli, target, &exec);
 	if (rc < 0)
 		return rc;
-	o.tty = json_is_true(json_object_get(exec, "tty")) && isatty(STDIN_FILENO) &&
-		!str_eq(cli_string(exec, "state", ""), "ended");
-	o.input = json_is_true(json_object_get(exec, "stdin")) && (o.tty || stream_wants_input());
+	ended = str_eq(cli_string(exec, "state", ""), "ended"); /* what is typed is for nobody */
+	o.detachable = !ended;
+	o.tty = !ended && json_is_true(json_object_get(exec, "tty")) && isatty(STDIN_FILENO);
+	o.input = !ended && json_is_true(json_object_get(exec, "stdin")) &&
+		  (o.tty || stream_wants_input());
 	rc = attach(cli, name, id, offset, &o, &r);
 	if (r.detached)
 		tell_detached(name, id);

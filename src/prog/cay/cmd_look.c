@@ -39,7 +39,7 @@ static void ps_row(struct table *t, const json_t *box, int64_t now)
 	buf_free(&cell);
 }
 
-/* KEY or KEY=VALUE. The server looks for one; of several each has to be there. */
+/* KEY or KEY=VALUE, of several each. The server is asked for the first one alone: older ones look for no more. */
 static bool has_labels(const struct cli *cli, const json_t *box)
 {
 	const json_t *labels = json_object_get(box, "labels");

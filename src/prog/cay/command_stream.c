@@ -240,30 +240,30 @@ static int watch_keys(struct stream *s, const char *p, size_t n)
 /* @n: 0 at the end of our standard input. */
 static void send_input(struct stream *s, const char *p, size_t n)
 {
-	if (!s->o->input)
+	if (!s->o->input || s->input_over)
 		return; /* it was read for the keys alone */
 	if (!s->asking) /* else resend_input() sends it */
 		frame_encode(&s->out, FRAME_STDIN, 0, p, n);
 	buf_add(&s->sent, p, n);
 }
 
-/* Return: 1 when the user leaves. */
-static int on_input(struct stream *s)
+/* @hung_up: nothing comes any more, of a terminal either. Return: 1 when the user leaves. */
+static int on_input(struct stream *s, bool hung_up)
 {
 	char bytes[READ_SIZE];
 	ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
 
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
-	if (n <= 0) {
-		s->input = false;
-		s->input_over = true;
-	}
 	if (n > 0 && heeds_keys(s) && watch_keys(s, bytes, (size_t)n) != 0) {
 		s->r->detached = true;
 		return 1;
 	}
 	send_input(s, bytes, n > 0 ? (size_t)n : 0);
+	if (n <= 0) {
+		s->input_over = true;
+		s->input = n == 0 && !hung_up && heeds_keys(s); /* behind Ctrl-D, for the keys */
+	}
 	return 0;
 }
 
@@ -433,8 +433,9 @@ static void look_whether_away(struct stream *s)
 	s->tilde = false;
 	if (s->o->tty || (s->terminal && s->input))
 		buf_fmt(&s->sinks[1].wait,
-			"\r\ncay: the sandbox is suspended; cay resume %s lets the command go on, ~. leaves it\r\n",
-			cli_string(s->r->exec, "sandbox", ""));
+			"\r\ncay: the sandbox is suspended; cay resume %s lets the command go on, ~. %s it\r\n",
+			cli_string(s->r->exec, "sandbox", ""),
+			s->o->tty ? "leaves" : "and Enter leave");
 }
 
 static int on_object(struct stream *s, const struct frame *f)
@@ -594,7 +595,7 @@ static int turn(struct stream *s)
 	if (p[0].revents != 0)
 		rc = on_signals(s);
 	if (rc == 0 && p[2].revents != 0)
-		rc = on_input(s);
+		rc = on_input(s, (p[2].revents & (POLLHUP | POLLERR)) != 0);
 	if (rc == 0 && (p[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
 		rc = on_socket(s);
 	if (rc >= 0 && flush_out(s) < 0)
@@ -745,7 +746,9 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 	sigset_t before;
 	int rc;
 
-	s.input = o->input || (o->detachable && s.terminal && stream_wants_input());
+	/* for the keys alone only where nobody else reads there, as a pager behind our output does */
+	s.input = o->input || (o->detachable && s.terminal && isatty(STDOUT_FILENO) == 1 &&
+				      stream_wants_input());
 	(void)signal(SIGPIPE, SIG_IGN);
 	s.fd = http_client_upgraded(&cli->http, &s.in);
 	s.signals = signals_open(&before);
