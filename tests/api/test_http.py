@@ -87,7 +87,7 @@ def told(instance):
         s.settimeout(30)
         s.connect(instance.socket)
         with contextlib.suppress(BrokenPipeError):
-            s.sendall(request("GET", "/v1/version"))
+            s.sendall(request("GET", "/v1/version", b"", b"Connection: close\r\n"))
         said = b""
         with contextlib.suppress(ConnectionResetError):
             while more := s.recv(1 << 16):
