@@ -5,7 +5,7 @@
  * Invariants
  *  (1) a finished exec stays until the limits below are passed, so that a client can read its end later;
  *  (2) bytes leave the ring only when no attached client still needs them (exec.h (3));
- *  (3) an unclaimed sandbox (READY) ends with its connection: nobody else can ever claim it;
+ *  (3) an unclaimed sandbox (READY) ends with its connection, since nobody else can ever claim it, and with the first of its parts that ends;
  *  (4) a claimed sandbox ends only by `stop`, by a signal to this process, or when PID 1 is gone and cayd says so.
  */
 #include "sandbox/keeper.h"
