@@ -164,7 +164,7 @@ PROGRAMS_MAX = 1024  # sandbox/ration.h
 
 def programs_bounded(session, sandbox, result, status):
     """System call filters of programs, of each thread another one."""
-    own = 2 + int(posture.status("self").get("Seccomp_filters", 0))  # ours, above those that all of this was started below
+    own = posture.filters_of_ours()
     n = sum(int(posture.status(f"{p}/task/{t}").get("Seccomp_filters", own)) - own
             for p in session.processes(sandbox) for t in os.listdir(f"/proc/{p}/task"))
     return [f"{n} filters of system calls, the limit is {PROGRAMS_MAX}"] if n > PROGRAMS_MAX else []
@@ -339,8 +339,8 @@ INSIDE = [
     Case("KS-09B", "EPERM", "descriptor table"),
     Case("KS-10", "EPERM", "a tracer outside", traced=SOCKET_OPTIONS),
     Case("KS-11", "denied stays denied", "descriptor table"),
-    Case("KS-12", "filtered", "seccomp mode from outside"),
-    Case("KS-13", "every thread filtered", "seccomp mode from outside"),
+    Case("KS-12", "filtered", "filters counted from outside"),
+    Case("KS-13", "every thread filtered", "filters counted from outside"),
     Case("KS-16", "no core dump", "files outside and in the sandbox"),
     Case("KS-17", "EINVAL, EPERM", "a tracer outside", traced=OPTIONS),
     Case("KS-18", "EPERM", "a tracer outside", traced={r"personality\(0\|0x40000\)": "EPERM", r"personality\(0\|0x400000\)": "EPERM"}),

@@ -39,6 +39,11 @@ def status(pid):
     return found if found.get("Seccomp", "").strip() else {}
 
 
+def filters_of_ours():
+    """How many system call filters each program of a sandbox has before it installs one: FILTERS_OURS, above those that all of this was started below."""
+    return 2 + int(status("self").get("Seccomp_filters", 0))
+
+
 def namespaces(pid):
     found = {}
     for kind in NAMESPACES:
@@ -156,7 +161,7 @@ def tree(pid):
 
 
 # what a switched off defence changes about every process by itself: no evidence that an attack broke anything
-OWN_EFFECT = {"seccomp": ("seccomp mode",), "capability_drop": ("Cap",), "no_new_privs_strict": ("no_new_privs",),
+OWN_EFFECT = {"seccomp": ("seccomp mode", "system call filters"), "capability_drop": ("Cap",), "no_new_privs_strict": ("no_new_privs",),
               "netns_lo_only": ("the sandbox shares the host's net",), "pidns": ("the sandbox shares the host's pid",),
               "ipcns": ("the sandbox shares the host's ipc",), "utsns": ("the sandbox shares the host's uts",),
               "cgroupns": ("the sandbox shares the host's cgroup",), "uid_shift": ("Uid 0", "Gid 0")}
@@ -224,8 +229,11 @@ class Sandbox:
         if self.profile == "strict" and state.get("NoNewPrivs", "").strip() != "1":
             found.append("no_new_privs is off")
         for task in (os.listdir(f"/proc/{pid}/task") if os.path.isdir(f"/proc/{pid}/task") else []):
-            mode = [v.strip() for k, v in (line.split(":", 1) for line in text(f"/proc/{pid}/task/{task}/status").splitlines()
-                                           if ":" in line) if k == "Seccomp"]
-            if mode and mode[0] != "2":
-                found.append(f"seccomp mode {mode[0]}")
+            thread = status(f"{pid}/task/{task}")
+            mode, filters = thread.get("Seccomp", "2").strip(), thread.get("Seccomp_filters", "").strip()
+            if mode != "2":
+                found.append(f"seccomp mode {mode}")
+            # Linux 5.9
+            if filters and int(filters) < filters_of_ours():
+                found.append(f"system call filters: {filters}")
         return sorted(set(found)) + descriptors(pid)
