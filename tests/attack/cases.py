@@ -370,7 +370,7 @@ INSIDE = [
     Case("SC-06", "none", "what was read"),
     Case("SC-07", "synthetic or absent", "host's numbers in what was read", check=host_size),
     Case("CG-01", "EPERM", "mounts of the sandbox from outside"),
-    Case("CG-02", "absent", "a tracer outside", traced={r'openat\(-100, "/sys/fs/cgroup/': "ENOENT"}),
+    Case("CG-02", "absent, or not theirs to write", "a tracer outside", traced={r'openat\(-100, "/sys/fs/cgroup/': "ENOENT EACCES"}),
     Case("CG-03", "ENOSYS", "posture"),
     Case("RX-08", "ENOSYS", "a tracer outside", traced={r"io_setup\(": "ENOSYS"}),
     Case("RX-10", "EPERM", "scheduling class from outside"),
