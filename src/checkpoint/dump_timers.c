@@ -204,6 +204,7 @@ static int set_going(struct subject *s, struct timer *t)
 {
 	struct itimerspec now;
 	char path[40];
+	int rc;
 
 	if (t->value_s != 0 || t->value_ns != 0 || (t->interval_s == 0 && t->interval_ns == 0) ||
 		proc_number(buf_cstr(&s->info), "ticks", 10, 0) == 0 ||
@@ -211,8 +212,11 @@ static int set_going(struct subject *s, struct timer *t)
 		return 0;
 	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", s->copy);
 	buf_reset(&s->info);
-	return file_read_at(AT_FDCWD, path, &s->info) < 0 ? -EIO
-							  : read_timer(buf_cstr(&s->info), t);
+	rc = file_read_at(AT_FDCWD, path, &s->info) < 0 ? -EIO : read_timer(buf_cstr(&s->info), t);
+	/* it has gone off since, which is counted, and stands still again: with nothing left it would never go off in a fork */
+	if (rc == 0 && t->value_s == 0 && t->value_ns == 0)
+		t->value_s = t->interval_s, t->value_ns = t->interval_ns;
+	return rc;
 }
 
 /* a: clock, b: flags of the setting, c: how often it has gone off unread */

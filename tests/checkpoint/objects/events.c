@@ -2,12 +2,14 @@
 /* Event descriptors: eventfd, timerfd, signalfd, and an epoll set that waits for them, level and edge; and many that have one inode, each by two descriptors. */
 #include "object.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 
 #define MANY 20
+#define FAST 32
 
 static void watch(int set, int fd, uint32_t events, uint64_t data)
 {
@@ -24,6 +26,28 @@ static uint64_t next_event(int set)
 	return e.data.u64;
 }
 
+/* Timers that have gone off and go off again before anybody can have looked at them. */
+static void set_fast(int fast[FAST])
+{
+	struct itimerspec every = { { 0, 2000 }, { 0, 2000 } };
+
+	for (int i = 0; i < FAST; i++)
+		MUST((fast[i] = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK)) >= 0 &&
+			timerfd_settime(fast[i], 0, &every, NULL) == 0);
+}
+
+/* Behind what had been counted there is more to come. */
+static void check_fast(const int fast[FAST])
+{
+	for (int i = 0; i < FAST; i++) {
+		struct pollfd again = { .fd = fast[i], .events = POLLIN };
+		uint64_t n;
+
+		MUST(read(fast[i], &n, sizeof(n)) == sizeof(n) && n >= 1);
+		MUST(poll(&again, 1, 10000) == 1);
+	}
+}
+
 int main(void)
 {
 	int counter = eventfd(7, EFD_NONBLOCK),
@@ -33,7 +57,7 @@ int main(void)
 	int set = epoll_create1(EPOLL_CLOEXEC), signals, pipe_fd[2];
 	struct itimerspec every = { { 0, 30000000 }, { 0, 30000000 } },
 			  hour = { { 0, 0 }, { 3600, 0 } }, now;
-	int many[MANY], again[MANY];
+	int many[MANY], again[MANY], fast[FAST];
 	struct signalfd_siginfo info;
 	uint64_t n;
 	sigset_t mask;
@@ -50,8 +74,11 @@ int main(void)
 		MUST((many[i] = eventfd(0, EFD_NONBLOCK)) >= 0);
 	for (int i = 0; i < MANY; i++)
 		MUST((again[i] = dup(many[i * 7 % MANY])) >= 0);
+	set_fast(fast);
 
 	object_ready();
+
+	check_fast(fast);
 
 	MUST(read(counter, &n, sizeof(n)) == sizeof(n) && n == 7);
 	MUST(read(counter, &n, sizeof(n)) < 0 && errno == EAGAIN);
