@@ -34,9 +34,10 @@ def cay(*arguments):
 class CayEnvironment:
     """One sandbox over a project directory, which is never written before apply()."""
 
-    def __init__(self, project=".", timeout_seconds=60, options=()):
+    def __init__(self, project=".", timeout_seconds=60, options=(), variables=None):
         self.project = os.path.abspath(project)
         self.timeout_seconds = timeout_seconds
+        self.variables = [f"--env={name}={value}" for name, value in (variables or {}).items()]
         self.name = f"agent-{uuid.uuid4().hex[:8]}"
         cay("create", "--name", self.name, "--mount", f"{self.project}:{self.project}", *options)
 
@@ -44,8 +45,8 @@ class CayEnvironment:
         """Run a shell command; the answer has its output and its real exit status (124: too slow, 137: out of memory)."""
         command = action["command"] if isinstance(action, dict) else action
         done = subprocess.run(
-            ["cay", "exec", "--timeout", f"{timeout or self.timeout_seconds}s", "-w", cwd or self.project, self.name, "--",
-             "bash", "-c", command],
+            ["cay", "exec", "--timeout", f"{timeout or self.timeout_seconds}s", *self.variables, "-w", cwd or self.project, self.name,
+             "--", "bash", "-c", command],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace")
         return {"output": done.stdout, "returncode": done.returncode, "exception_info": ""}
 
@@ -71,10 +72,3 @@ class CayEnvironment:
     def keep(self):
         """Stop it; what was done in it stays, to be looked at, applied or removed."""
         cay("stop", self.name)
-
-    def get_template_vars(self, **variables):
-        """What mini-swe-agent's prompts may mention."""
-        return {"cwd": self.project, "timeout": self.timeout_seconds, **variables}
-
-    def serialize(self):
-        return {"info": {"config": {"environment": {"project": self.project, "sandbox": self.name}}}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A coding agent that nobody here wrote does a task in a sandbox: its model is scripted, its key stays outside."""
+"""A coding agent that nobody here wrote does a task, in a sandbox or with its commands alone in one: its model is scripted, its key stays outside."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 
 from lib import packages
 from lib.case import contains, equal, require
-from lib.cay import Instance, ThrowawayUser
+from lib.cay import BUILD, TOP, Instance, ThrowawayUser
 from lib.proxy import Upstream, certificate
 
 LONG = True
@@ -92,3 +92,40 @@ def test_mini_swe_agent_does_a_task_for_an_ordinary_user(tmp):
             equal(does_its_task(instance, tmp, ()), "0")
         finally:
             instance.close()
+
+
+# A model that comes with mini-swe-agent and says what its configuration holds.
+STEPS = ["test -z \"$OPENAI_API_KEY\" && echo 'print(6 * 7)' > answer.py && python3 answer.py && echo pager: $PAGER", "sleep 1000", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo done"]
+
+
+def says(n, command):
+    call = {"id": f"call_{n}", "type": "function", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+    return {"role": "assistant", "content": "next", "tool_calls": [call], "extra": {"actions": [{"command": command, "tool_call_id": call["id"]}], "cost": 0.0, "timestamp": 0}}
+
+
+@require("root")
+def test_mini_swe_agent_stays_outside(instance, tmp):
+    """With its own configuration and what the first lines of examples/agents/mini_swe.py say: its commands run inside, and the project is as it was."""
+    agent, project, kept = packages.python(PACKAGE, "mcp", seconds=TIMEOUT - 200), os.path.join(tmp, "project"), os.path.join(tmp, "trajectory.json")
+    os.mkdir(project)
+    config = {"model": {"model_class": "minisweagent.models.test_models.DeterministicToolcallModel", "model_name": "scripted", "outputs": [says(n, c) for n, c in enumerate(STEPS)]},
+              "environment": {"environment_class": "mini_swe.MiniSweEnvironment", "cwd": project, "timeout": 2}}
+    with open(os.path.join(tmp, "ours.yaml"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    environment = {**instance.environment(), "PYTHONPATH": f"{agent}:{os.path.join(TOP, 'examples', 'agents')}", "PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": tmp, "OPENAI_API_KEY": KEY,
+                   "MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"}
+    done = subprocess.run(["/usr/bin/python3", "-m", "minisweagent.run.mini", "-y", "--exit-immediately", "-c", "mini.yaml", "-c", "ours.yaml", "-t", "write the answer", "-o", kept],
+                          cwd=tmp, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+    equal(done.returncode, 0, done.stdout[-6000:])
+    with open(kept, encoding="utf-8") as f:
+        trajectory = json.load(f)
+    equal((trajectory["info"]["exit_status"], trajectory["info"]["submission"]), ("Submitted", "done\n"))
+    answers = [m["content"] for m in trajectory["messages"] if m["role"] == "tool"]
+    contains(answers[0], "42\\npager: cat")
+    contains(answers[1], '"returncode": 124')
+    box = trajectory["info"]["config"]["environment"]["sandbox"]
+    equal([(c["kind"], c["path"]) for c in instance.json("diff", box)["changes"]], [("added", f"{project}/answer.py")])
+    equal(os.listdir(project), [])
+    instance.cay("apply", box)
+    equal(os.listdir(project), ["answer.py"])
+    instance.remove(box)
