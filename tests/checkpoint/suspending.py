@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suspending and resuming a sandbox, with a look at what is left of it in between."""
 
+import contextlib
 import os
 
 from lib import leaks
@@ -36,8 +37,23 @@ def templates(instance):
     return {pid for name in ("cay-template", "cay-fork") for pid in instance.programs_named(name)}
 
 
-def nothing_left(instance, box, before):
-    """No process, namespace, group or socket of the sandbox, and no template that was not there @before (of snapshots)."""
+def links(folder):
+    """What the links in @folder of /proc lead to; nothing where the process is gone."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(os.path.join(folder, name)))
+    return found
+
+
+def namespaces(pid):
+    """Those of process @pid that are not ours."""
+    return links(f"/proc/{pid}/ns") - links("/proc/self/ns")
+
+
+def nothing_left(instance, box, before, inside):
+    """No process, namespace (of those that its processes were @inside), group or socket of the sandbox, and no template that was not there @before (of snapshots)."""
     names = set(os.listdir(os.path.join(instance.run, "keepers")))
     equal([n for n in names if n.startswith(box)], [])
     for tag in instance.tags:
@@ -46,14 +62,17 @@ def nothing_left(instance, box, before):
     for pid in mine:
         line = leaks.read(f"/proc/{pid}/cmdline").replace("\0", " ")
         assert box not in line, f"a process is left: {line}"
+        held = inside & (links(f"/proc/{pid}/ns") | links(f"/proc/{pid}/fd"))
+        assert not held, f"{held} of {line}"
     equal(templates(instance) - before, set(), "templates are left")
 
 
 def suspend(instance, box):
-    before = templates(instance)
+    before, inside = templates(instance), namespaces(instance.get(f"/v1/sandboxes/{box}")["init_pid"])
+    assert inside
     answer = instance.post(f"/v1/sandboxes/{box}/suspend")
     equal(answer["state"], "suspended")
-    nothing_left(instance, box, before)
+    nothing_left(instance, box, before, inside)
     return answer
 
 

@@ -476,7 +476,7 @@ def test_every_verb_has_help_with_an_example(instance):
     assert len(verbs) > 20, verbs
     for verb in verbs:
         done = instance.cay(*verb.split(), "--help")
-        contains(done.stdout, "cay " + verb)
+        contains(done.stdout.partition("\nexamples:\n")[2], "cay " + verb)
         assert "\x1b" not in done.stdout, f"{verb}: colours without a terminal"
     contains(instance.cay("--help").stdout, "run")
     contains(instance.cay("--version").stdout, "0.1")
