@@ -1265,6 +1265,34 @@ def test_zsh_reads_its_script(tmp):
         contains(done.stdout, "_bash_complete")
 
 
+@require("program:zsh")
+def test_zsh_completes_at_the_first_key(tmp):
+    """Where the script was read, and where it lies in a directory of functions, as an installation puts it."""
+    for n, how in enumerate((f"source {tmp}/_cay", f"fpath=({tmp} $fpath)")):
+        with fake.FakeCayd(os.path.join(tmp, str(n))) as server:
+            with open(os.path.join(tmp, "_cay"), "wb") as f:
+                f.write(server.cay("completion", "zsh").stdout)
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.execve("/usr/bin/zsh", ["zsh", "-f", "-i"], {"HOME": tmp, "TERM": "dumb", "PATH": os.path.dirname(fake.CAY) + ":/usr/bin:/bin", "CAY_RUN": server.run})
+            order = ("autoload -U compinit; compinit -u -D", how) if n == 0 else (how, "autoload -U compinit; compinit -u -D")
+            os.write(terminal, "; ".join((*order, "PS1='rea''dy> '\n")).encode())
+            seen(terminal, b"ready> ")
+            os.write(terminal, b"cay sna\t")
+            seen(terminal, b"cay snapshot")
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(terminal)
+
+
+def seen(terminal, what):
+    """Wait until @terminal has shown @what."""
+    said = b""
+    while what not in said:
+        assert select.select([terminal], [], [], patience(20))[0], f"{what!r} was not shown: {said!r}"
+        said += os.read(terminal, 65536)
+
+
 def test_no_server_and_none_to_start(tmp):
     env = {"PATH": "/usr/bin", "CAY_RUN": os.path.join(tmp, "none"), "CAY_STATE": os.path.join(tmp, "state")}
     alone = os.path.join(tmp, "cay")

@@ -43,6 +43,9 @@ def test_everything_is_in_its_place(tmp):
     for verb in ("run", "exec", "events retention", "completion"):
         contains(done.stdout, f"cay {verb}")
     contains(done.stdout, "--keep-output")
+    for shell, path in (("bash", "bash-completion/completions/cay.bash"), ("zsh", "zsh/site-functions/_cay"), ("fish", "fish/vendor_completions.d/cay.fish")):
+        with open(os.path.join(top, "share", path), encoding="utf-8") as script:
+            equal(script.read(), subprocess.run([os.path.join(top, "bin", "cay"), "completion", shell], capture_output=True, text=True, check=True).stdout)
     others = [os.path.join(where, n) for where, _, names in os.walk(tmp) for n in names]
     outside = [p for p in others if not p.startswith(top + "/")]
     equal(outside, [], "files outside the prefix")

@@ -168,6 +168,8 @@ static void complete_zsh(struct buf *out)
 	/* zsh runs bash completions faithfully; one script to keep right. */
 	buf_str(out, "#compdef cay\nautoload -U +X bashcompinit && bashcompinit\n");
 	complete_bash(out);
+	/* From a directory of functions it is run only when the first key is pressed, which wants to be answered. */
+	buf_str(out, "[[ ${funcstack[1]-} != _cay ]] || _bash_complete -o default -F _cay\n");
 }
 
 /* Text between single quotes of fish. */
