@@ -8,6 +8,7 @@
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "checkpoint/ip_place.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -285,6 +286,42 @@ static int take(struct dump *d, const struct dump_socket *s, struct piece *piece
 	return rc < 0 && err->code == ERR_NONE ? refuse(s, err, rc) : rc;
 }
 
+static struct place place_at(const struct dump *d, const struct image_description *row)
+{
+	return place_of(
+		(const char *)d->image.tables[TABLE_BYTES].p + row->path.offset, row->path.length);
+}
+
+/* Is there another socket to which the kernel may give what is sent to this one? What let them share their address may have been taken away since. */
+static bool is_shared(struct dump *d, uint32_t index)
+{
+	const struct image_description *own = dump_description(d, index);
+	const struct place place = place_at(d, own);
+	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*own));
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct image_description *other = dump_description(d, i);
+		struct place its;
+
+		if (i == index || other->kind != DESCRIPTION_SOCKET)
+			continue;
+		its = place_at(d, other);
+		if (place_is_shared(own, &place, other, &its))
+			return true;
+	}
+	return false;
+}
+
+static int refuse_shared(const struct dump_socket *s, struct err *err)
+{
+	int rc = dump_refuse_at(s->p, s->fd, err,
+		"descriptor %d is a UDP socket that shares its address, with datagrams in it",
+		s->fd);
+
+	err->code = ERR_BUSY;
+	return rc;
+}
+
 /* An error that waits is told once, to whoever looks first: nothing may be received while there is one. */
 static int take_if_any(
 	struct dump *d, const struct dump_socket *s, struct piece *piece, struct err *err)
@@ -309,6 +346,8 @@ static int take_if_any(
 	if ((state.revents & POLLIN) == 0 || (out->a == SOCK_STREAM && waiting == 0) ||
 		(out->a == SOCK_SEQPACKET && out->b != 0 && waiting == 0))
 		return 0;
+	if (out->c >> 16 == IPPROTO_UDP && is_shared(d, s->index))
+		return refuse_shared(s, err);
 	return take(d, s, piece, err);
 }
 

@@ -649,6 +649,19 @@ def test_reopened_to_disk_and_back(instance):
 
 
 @require("root", "cgroup2")
+def test_object_shared_ports(instance):
+    both_go_on(instance, "shared_ports")
+
+
+@require("root", "userns", "newuidmap")
+def test_shared_ports_to_disk_and_back_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "shared_ports", "/tmp")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
 def test_object_shm(instance):
     both_go_on(instance, "shm")
 

@@ -4,10 +4,10 @@
  *
  * What came from outside the sandbox is lost, as connections to there are. In the opener.
  */
+#include "checkpoint/ip_place.h"
 #include "prog/cay-template/fork.h"
 
 #define AF_INET     2
-#define AF_INET6    10
 #define DATAGRAMS   2 /* SOCK_DGRAM */
 #define IPPROTO_UDP 17
 #define SOL_SOCKET  1
@@ -16,27 +16,12 @@
 #define DONTWAIT    0x40
 #define NOSIGNAL    0x4000
 #define LARGEST     (1 << 30) /* as far as the machine allows */
-#define V4_LENGTH   16        /* struct sockaddr_in */
-#define V6_LENGTH   28
-#define ARRIVE_MS   1000 /* all of them together, where the kernel tells of neither */
+#define ARRIVE_MS   1000      /* all of them together, where the kernel tells of neither */
 
 /* index of what SO_MEMINFO gives (linux/sock_diag.h) */
 enum { MEMINFO_WAITING = 0, MEMINFO_DROPPED = 8 };
 
 typedef const struct image_description description;
-
-/** struct place - an address with its port; one of version 4 as version 6 shows it. Both in the order of the network. */
-struct place {
-	uint32_t words[4];
-	uint16_t port;
-};
-
-/** struct address - struct sockaddr_in, struct sockaddr_in6. */
-struct address {
-	uint16_t family, port;
-	uint32_t words[6]; /* of version 4: the address first; of version 6: it begins at 1 */
-	uint64_t length;
-};
 
 static description *description_at(uint32_t i)
 {
@@ -48,42 +33,24 @@ static int domain_of(description *d)
 	return (int)(d->c & 0xffff);
 }
 
-static struct place place_of(struct image_span span)
+static struct place place_of_span(struct image_span span)
 {
-	struct place out = { .port = 0 };
-	struct address a;
-
-	if (span.length != V4_LENGTH && span.length != V6_LENGTH)
-		return out;
-	memcpy(&a, image_bytes(span), span.length);
-	out.port = a.port;
-	if (span.length == V6_LENGTH) {
-		memcpy(out.words, &a.words[1], sizeof(out.words));
-	} else {
-		out.words[2] = 0xffff0000U; /* as bytes: 0 0 ff ff */
-		out.words[3] = a.words[0];
-	}
-	return out;
+	return place_of(image_bytes(span), span.length);
 }
 
-static struct address address_of(int domain, const struct place *p)
+static struct place_address address_of(int domain, const struct place *p)
 {
-	struct address out = { .family = (uint16_t)domain, .port = p->port, .length = V4_LENGTH };
+	struct place_address out = {
+		.family = (uint16_t)domain, .port = p->port, .length = PLACE_V4_LENGTH
+	};
 
 	if (domain == AF_INET) {
 		out.words[0] = p->words[3];
 		return out;
 	}
 	memcpy(&out.words[1], p->words, sizeof(p->words));
-	out.length = V6_LENGTH;
+	out.length = PLACE_V6_LENGTH;
 	return out;
-}
-
-/* Of a socket that is bound to all addresses. */
-static bool is_any(const struct place *p)
-{
-	return p->words[0] == 0 && p->words[1] == 0 &&
-	       (p->words[2] == 0 || p->words[2] == 0xffff0000U) && p->words[3] == 0;
 }
 
 /* Nothing else stays inside: the gateway takes what goes to other addresses. */
@@ -100,26 +67,15 @@ static bool is_udp(description *d)
 	return d->kind == DESCRIPTION_SOCKET && d->c >> 16 == IPPROTO_UDP;
 }
 
-/* Both versions of IP have ports of their own: a socket of the other one may have the same. */
-static bool can_be(description *owner, const struct place *from)
-{
-	bool version4 = from->words[0] == 0 && from->words[1] == 0 && from->words[2] == 0xffff0000U;
-
-	if (domain_of(owner) == AF_INET)
-		return version4;
-	return !version4 || (owner->position & SOCKET_V6ONLY) == 0;
-}
-
 /* Who has it: with all addresses (@any) or with this one. */
 static uint32_t find_owner(const struct place *from, bool any)
 {
 	for (uint32_t i = 0; from->port != 0 && i < plan->n_descriptions; i++) {
 		description *d = description_at(i);
-		struct place own = place_of(d->path);
+		struct place own = place_of_span(d->path);
 
-		if (is_udp(d) && own.port == from->port && can_be(d, from) &&
-			(any ? is_any(&own)
-			     : memcmp(own.words, from->words, sizeof(own.words)) == 0))
+		if (is_udp(d) && own.port == from->port && place_can_be(d, from) &&
+			(any ? place_is_any(&own) : place_same_address(&own, from)))
 			return i;
 	}
 	return IMAGE_NONE;
@@ -140,7 +96,7 @@ static struct counts counts_of(int fd)
 }
 
 /* And wait until it is there, or has been thrown away: the kernel may take its time, and the next must not overtake it. Return: whether it was thrown away. */
-static bool send_once(int fd, const struct address *to, int receiver, struct image_span data)
+static bool send_once(int fd, const struct place_address *to, int receiver, struct image_span data)
 {
 	static int waited_ms;
 	struct counts before = counts_of(receiver), now = before;
@@ -162,7 +118,7 @@ static bool send_once(int fd, const struct address *to, int receiver, struct ima
 static void send_from(
 	int fd, int domain, const struct place *to, int receiver, struct image_span data)
 {
-	struct address a = address_of(domain, to);
+	struct place_address a = address_of(domain, to);
 	int size = 0, large = LARGEST;
 	uint32_t n = sizeof(size);
 
@@ -190,13 +146,13 @@ static int make_sender(int domain, struct image_span from)
 void datagrams_fill(uint32_t receiver, const struct image_packet *p)
 {
 	description *d = description_at(receiver);
-	struct place from = place_of(p->from), to = place_of(d->path);
+	struct place from = place_of_span(p->from), to = place_of_span(d->path);
 	uint32_t owner = find_owner(&from, false);
 	int fd;
 
 	if (!is_loopback(&from))
 		return;
-	if (is_any(&to))
+	if (place_is_any(&to))
 		memcpy(to.words, from.words, sizeof(to.words));
 	if (owner == IMAGE_NONE)
 		owner = find_owner(&from, true);

@@ -4,6 +4,7 @@
  *
  * A connection whose accepting end has a name is made through a listener of that name, which closes again; the program's own listener comes afterwards.
  */
+#include "checkpoint/ip_place.h"
 #include "prog/cay-template/fork.h"
 
 #include <asm/poll.h>
@@ -15,6 +16,7 @@
 #define AF_INET6                10
 #define SOL_SOCKET              1
 #define REUSEADDR               2
+#define REUSEPORT               15
 #define SO_LINGER               13
 #define DATAGRAMS               2 /* SOCK_DGRAM */
 #define IPPROTO_IP              0
@@ -59,9 +61,6 @@ static bool is_unix(description *d)
 
 static void set_options(int fd, description *d)
 {
-	/* a connection keeps what it was bound with: others are still to be bound to its port */
-	if (d->kind != DESCRIPTION_CONNECTION && d->kind != DESCRIPTION_PENDING)
-		set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
 	if ((d->position & SOCKET_KEEPALIVE) != 0)
 		set(fd, SOL_SOCKET, 9, 1);
 	if ((d->position & SOCKET_NODELAY) != 0 && !is_unix(d))
@@ -221,6 +220,41 @@ static bool has_option(description *d, int level, int name)
 	return false;
 }
 
+/* Is @other bound to an address of @d's beside it, though by what both have now it could not be, nor listen there? Something was taken away since. */
+static bool has_lost(description *d, description *other)
+{
+	const struct place own = place_of(image_bytes(d->path), d->path.length),
+			   its = place_of(image_bytes(other->path), other->path.length);
+	const bool listen = d->kind == DESCRIPTION_LISTEN && other->kind == DESCRIPTION_LISTEN;
+	const uint64_t both = d->position & other->position, any = d->position | other->position;
+
+	if (!place_is_shared(d, &own, other, &its) || (both & SOCKET_REUSEPORT) != 0 ||
+		((both & SOCKET_REUSEADDR) != 0 && !listen))
+		return false;
+	/* who listens beside others can have come there by this one alone; who does not, by the other as well */
+	return listen || (any & SOCKET_REUSEPORT) != 0;
+}
+
+static bool may_share(description *d)
+{
+	return (d->kind == DESCRIPTION_LISTEN || d->kind == DESCRIPTION_SOCKET) &&
+	       d->path.length > 0;
+}
+
+/* Those that came to one address by it get what is sent there in turn, also when it was taken away since. */
+static bool was_bound_by_port(description *d)
+{
+	if ((d->position & SOCKET_REUSEPORT) != 0 || !may_share(d))
+		return (d->position & SOCKET_REUSEPORT) != 0;
+	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+		description *other = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+
+		if (other != d && may_share(other) && has_lost(d, other))
+			return true;
+	}
+	return false;
+}
+
 /* What may be bound, and to which part of an address. Of no port: the socket has none, which only this option leaves so; netlink's addresses have none. */
 static void bind_inet(int fd, description *d)
 {
@@ -228,7 +262,7 @@ static void bind_inet(int fd, description *d)
 
 	if (domain_of(d) != AF_NETLINK)
 		memcpy(&port, image_bytes(d->path) + PORT_OFFSET, sizeof(port));
-	/* connections of the same port are there: the option goes back to the program's value afterwards */
+	/* others of the same address are there or come: who has what finish_inet() sees to, when all are bound */
 	set(fd, SOL_SOCKET, REUSEADDR, 1);
 	if (has_option(d, IPPROTO_IP, IP_FREEBIND))
 		set(fd, IPPROTO_IP, IP_FREEBIND, 1);
@@ -273,8 +307,8 @@ static void bind_socket(int fd, description *d)
 		sockets_return(d);
 		return;
 	}
-	if ((d->position & SOCKET_REUSEPORT) != 0)
-		set(fd, SOL_SOCKET, 15, 1);
+	if (was_bound_by_port(d))
+		set(fd, SOL_SOCKET, REUSEPORT, 1);
 	if (domain_of(d) == AF_INET6)
 		set(fd, IPPROTO_IPV6, 26 /* V6ONLY */, (d->position & SOCKET_V6ONLY) != 0);
 	if (d->path.length > 0)
@@ -572,6 +606,7 @@ static void connect_by_address(int fd, struct image_span to)
 /* A socket that asks for credentials gets a name when it sends, and nothing can be sent to one that is shut down: hence last. */
 static void finish_unix(int fd, description *d)
 {
+	set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
 	if (d->kind == DESCRIPTION_SOCKET && d->remote.length > 0)
 		connect_by_address(fd, d->remote);
 	if ((d->position & SOCKET_RESET) != 0)
@@ -582,10 +617,12 @@ static void finish_unix(int fd, description *d)
 		set(fd, SOL_SOCKET, 16, 1);
 }
 
-/* The kernel does it to one that is not connected too, and says no. */
+/* Nobody else is there to be bound meanwhile. What is shut down: the kernel does it to one that is not connected too, and says no. */
 static void finish_inet(int fd, description *d)
 {
 	set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
+	if (domain_of(d) != AF_NETLINK)
+		set(fd, SOL_SOCKET, REUSEPORT, (d->position & SOCKET_REUSEPORT) != 0);
 	if ((d->position & SOCKET_PASSCRED) != 0) /* netlink: no others have it */
 		set(fd, SOL_SOCKET, 16, 1);
 	if (d->kind == DESCRIPTION_SOCKET && d->b != 0)
