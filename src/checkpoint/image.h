@@ -383,7 +383,7 @@ struct image_description {
 	struct image_identity other;      /* unix sockets: whom the other end belongs to */
 	uint32_t first_lock, n_locks;     /* that belong to the description */
 	uint32_t first_option, n_options; /* sockets */
-	uint32_t uid, gid; /* of pipes, and of files without a name: as seen inside */
+	uint32_t uid, gid; /* of pipes, sockets, and files without a name: as seen inside */
 	struct image_owner owner;
 };
 

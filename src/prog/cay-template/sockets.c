@@ -617,6 +617,12 @@ static void finish_unix(int fd, description *d)
 		set(fd, SOL_SOCKET, 16, 1);
 }
 
+/* Of whom the kernel takes it to be, who lets his own sockets share an address (SO_REUSEPORT). An id that the sandbox has not got stays the opener's. */
+static void give_socket(int fd, description *d)
+{
+	(void)CALL3(__NR_fchown, fd, d->uid, d->gid);
+}
+
 /* Nobody else is there to be bound meanwhile. What is shut down: the kernel does it to one that is not connected too, and says no. */
 static void finish_inet(int fd, description *d)
 {
@@ -652,8 +658,10 @@ void sockets_finish(void)
 			finish_unix(opener_kept(i), d);
 		else if (is_socket(d))
 			finish_inet(opener_kept(i), d);
-		if (is_socket(d))
-			set_others(opener_kept(i), d, d->kind == DESCRIPTION_LISTEN ? LAST : BOTH);
+		if (!is_socket(d))
+			continue;
+		set_others(opener_kept(i), d, d->kind == DESCRIPTION_LISTEN ? LAST : BOTH);
+		give_socket(opener_kept(i), d);
 	}
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets that share their address, of which some have had taken away since what let them do so (SO_REUSEADDR, SO_REUSEPORT): those that still share what comes do, and nobody else may
- * have the address.
+ * have the address. Who has let all of his own do so may add one.
  */
 #include "loopback.h"
 
 #include <poll.h>
 
-#define MANY 64 /* of which one end gets none once in 2^63 */
+#define OTHER 33
+#define MANY  64 /* of which one end gets none once in 2^63 */
 
 static void set(int fd, int name, int value)
 {
@@ -100,8 +101,23 @@ static void check(const struct shared *s, bool divided)
 		MUST(close(from[i]) == 0);
 }
 
+/* Of a user who may let others of his own share it. */
+static int listen_as_other(struct sockaddr_in *a)
+{
+	int fd;
+
+	MUST(seteuid(OTHER) == 0 && (fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+	MUST(seteuid(0) == 0);
+	set(fd, SO_REUSEPORT, 1);
+	MUST(bind(fd, (struct sockaddr *)a, sizeof(*a)) == 0 && listen(fd, MANY) == 0);
+	return fd;
+}
+
 int main(void)
 {
+	struct sockaddr_in at = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int theirs = listen_as_other(&at);
 	const struct shared by_address = take_away(share(SOCK_DGRAM, SO_REUSEADDR, 1)),
 			    by_nobody = take_away(share(SOCK_DGRAM, SO_REUSEADDR, 2)),
 			    by_port = take_away(share(SOCK_DGRAM, SO_REUSEPORT, 1)),
@@ -113,6 +129,8 @@ int main(void)
 	MUST(listen(beside.fds[1], MANY) == 0);
 	beside = take_away(beside);
 
+	MUST(getsockname(theirs, (struct sockaddr *)&at, &(socklen_t){ sizeof(at) }) == 0);
+
 	object_ready();
 
 	check(&by_address, false);
@@ -121,5 +139,6 @@ int main(void)
 	check(&listeners, true);
 	check(&no_more, false);
 	MUST(get(beside.fds[0], SO_REUSEADDR) == 0 && get(beside.fds[1], SO_REUSEADDR) == 0);
+	MUST(listen_as_other(&at) >= 0);
 	return object_done();
 }
