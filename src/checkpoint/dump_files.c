@@ -462,12 +462,16 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 static int add_directory(struct dump *d, struct subject *s, struct err *err)
 {
 	struct f_owner_ex owner = { 0 };
+	int rc;
 
 	if (subject_is_deleted(s))
 		return subject_refuse(s, err, "a deleted directory");
 	if (fcntl(s->copy, F_GETOWN_EX, &owner) == 0 && owner.pid > 0)
 		return subject_refuse(s, err, "a directory that is watched by F_NOTIFY (fcntl(2))");
-	return add_by_name(d, s, err);
+	rc = add_by_name(d, s, err);
+	if (rc == 0 && s->out.kind == DESCRIPTION_FILE && dump_reading(d, s) < 0)
+		rc = subject_refuse(s, err, "a directory that cannot be read on");
+	return rc;
 }
 
 static int add_by_kind(struct dump *d, struct subject *s, struct err *err)

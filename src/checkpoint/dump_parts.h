@@ -78,6 +78,9 @@ int dump_locks(
 /** dump_locks_end() - after all descriptors of @p: the locks that it owns. */
 void dump_locks_end(struct dump *d, struct dump_process *p);
 
+/** dump_reading() - how far a directory was read, into s->out, of which everything else is there. 0 or -errno. */
+int dump_reading(struct dump *d, struct subject *s) attr_must_use;
+
 /** dump_timerfd() - fill s->out for a timer. 0 or -errno. */
 int dump_timerfd(struct dump *d, struct subject *s) attr_must_use;
 

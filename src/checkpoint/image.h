@@ -369,12 +369,12 @@ struct image_description {
 	struct image_span
 		data; /* what waits to be read from it; content of memory and unlinked files; files by path: struct image_file, or nothing */
 	uint64_t a, b,
-		c; /* by kind: see the file of the object; files by path: a 1 = who maps it would not see another change it, so nobody may have; memory and unlinked files: b and c are address and length of the content in the stash, and data is empty, or struct image_run each: of what is there; c 0 = it is in data itself */
+		c; /* by kind: see the file of the object; files by path: a 1 = who maps it would not see another change it, so nobody may have; directories by path: b 1 = it was read to before the first of the names in place that is there, each but the last with its NUL, or, where there are none, to its end; memory and unlinked files: b and c are address and length of the content in the stash, and data is empty, or struct image_run each: of what is there; c 0 = it is in data itself */
 	struct image_span remote; /* sockets: the other end's address */
 	struct image_span
 		folder; /* unix sockets: where a name is seen from that does not begin at the root, or begins at another */
 	struct image_span
-		place; /* unix sockets: where the file is that was bound to, when it is not called so any more */
+		place; /* unix sockets: where the file is that was bound to, when it is not called so any more; directories by path: see b */
 	uint32_t backlog;
 	uint32_t inode, inode_peer; /* sockets: to find out in the dumper who belongs together */
 	uint32_t first_packet, n_packets; /* unix sockets: what waits to be received */

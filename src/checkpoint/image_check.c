@@ -334,6 +334,21 @@ static const char *check_content(const struct tables *t, const struct image_desc
 		       : "what is in a file is not in the stash";
 }
 
+static const char *if_not(bool right, const char *wrong)
+{
+	return right ? NULL : wrong;
+}
+
+/* Which file it was, where that is mapped; of a directory, the names that come next. */
+static const char *check_file(const struct tables *t, const struct image_description *d)
+{
+	if (!is_text_or_none(t, d->place))
+		return "a directory has no end of names";
+	return if_not(d->data.length == 0 || (d->data.length == sizeof(struct image_file) &&
+						     d->data.offset % sizeof(uint64_t) == 0),
+		"nobody says which file it was");
+}
+
 /* One of several of the same file comes behind the one that has the content. */
 static const char *check_unlinked(
 	const struct tables *t, const struct image_description *d, uint32_t i)
@@ -370,19 +385,11 @@ static bool is_terminal(const struct tables *t, uint64_t i)
 	return i < t->rows[TABLE_TERMINALS];
 }
 
-static const char *if_not(bool right, const char *wrong)
-{
-	return right ? NULL : wrong;
-}
-
 static const char *check_by_kind(struct tables *t, const struct image_description *d, uint32_t i)
 {
 	switch ((enum image_description_kind)d->kind) {
 	case DESCRIPTION_FILE:
-		return if_not(
-			d->data.length == 0 || (d->data.length == sizeof(struct image_file) &&
-						       d->data.offset % sizeof(uint64_t) == 0),
-			"nobody says which file it was");
+		return check_file(t, d);
 	case DESCRIPTION_FIFO:
 	case DESCRIPTION_PROC:
 		return NULL;

@@ -359,6 +359,7 @@ static const struct spoilt images[] = {
 	DESCRIBED(A_FILE, data.length, FAR, SPAN),
 	DESCRIBED(A_FILE, data.length, 8, "nobody says which file it was"),
 	DESCRIBED(A_FILE, data.offset, 4, "nobody says which file it was"),
+	DESCRIBED(A_FILE, place.length, FAR, "a directory has no end of names"),
 	DESCRIBED(A_FILE, n_locks, 2, RANGE),
 	DESCRIBED(A_FILE, peer, A_DIRECTORY, "something has an other end that has none"),
 	DESCRIBED(A_FILE, owner.type, 4, "a description tells nobody of it"),

@@ -31,6 +31,7 @@
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
+#define NOT_NEXT      0xffffffffU
 
 typedef const struct image_description description;
 
@@ -90,6 +91,58 @@ BARE_NORETURN void fork_fail_by_name(description *d, long why)
 	fork_fail(name, why);
 }
 
+/** struct entry - struct linux_dirent64. */
+struct entry {
+	uint64_t inode, next; /* where the entry behind it is */
+	uint16_t length;
+	uint8_t kind;
+	char name[];
+};
+
+/* Which of the names that come next @name is. */
+static uint32_t rank_of(description *d, const char *name)
+{
+	const char *at = image_bytes(d->place), *end = at + d->place.length;
+	uint32_t rank = 0;
+
+	for (; at < end; rank++) {
+		uint64_t n = 0;
+
+		while (at[n] != '\0')
+			n++;
+		if (memcmp(at, name, n + 1) == 0)
+			return rank;
+		at += n + 1;
+	}
+	return NOT_NEXT;
+}
+
+/* Before the first of the names that come next; to the end where there are none. */
+static void read_directory_again(int fd, description *d)
+{
+	static uint64_t entries[4096];
+	uint64_t here = 0, found = d->position;
+	uint32_t best = NOT_NEXT;
+	long n = 0;
+
+	while (best != 0 && (n = fork_must(CALL3(__NR_getdents64, fd, entries, sizeof(entries)),
+				     "read a directory")) > 0) {
+		for (const char *at = (const char *)entries, *end = at + n; at < end;) {
+			const struct entry *e = (const struct entry *)(const void *)at;
+			uint32_t rank = rank_of(d, e->name);
+
+			if (rank < best) {
+				best = rank;
+				found = here;
+			}
+			here = e->next;
+			at += e->length;
+		}
+	}
+	if (d->place.length > 0)
+		(void)fork_must(CALL3(__NR_lseek, fd, found, SEEK_SET), "seek in a directory");
+}
+
 static int open_file(description *d)
 {
 	uint32_t flags = (d->flags & ~(uint32_t)O_ONCE) | BARE_CLOEXEC | O_NO_TERMINAL;
@@ -98,7 +151,9 @@ static int open_file(description *d)
 	uint32_t kind = d->mode & S_KIND;
 
 	same_file_check(fd, d);
-	if (d->position != 0 && (kind == S_REGULAR || kind == S_DIRECTORY))
+	if (kind == S_DIRECTORY && d->b != 0)
+		read_directory_again(fd, d);
+	else if (d->position != 0 && (kind == S_REGULAR || kind == S_DIRECTORY))
 		(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a file");
 	return fd;
 }
@@ -465,7 +520,7 @@ enum turn {
 
 /*
  * Files to be written come before others: the overlay copies one up when it is opened so, and who has opened it before to read maps what lies below, and would never see what is
- * written. Before them come directories: of one in which something was copied up when it is opened the overlay counts the places in its own way.
+ * written. Before them come directories: of one in which something was copied up when it is opened the overlay makes a list of its own.
  * What listens comes after connections, which take its name for a moment; what watches sees nothing of all this.
  */
 static enum turn turn_of(description *d)

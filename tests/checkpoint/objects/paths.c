@@ -7,9 +7,14 @@
 #include <sys/un.h>
 
 /* Their names are so long that the C library does not read all at once. */
-enum { FILES = 400, HALF = 150, NAME = 200 };
+enum { FILES = 400, HALF = 150, NAME = 200, REMOVED = 37 };
 
-static unsigned char seen[FILES];
+/** struct reading - a directory in the middle of being read. */
+struct reading {
+	DIR *dir;
+	int written; /* one of its files, which is copied up where it is opened again */
+	unsigned char seen[FILES];
+};
 
 static int place(const char *path, int flags)
 {
@@ -30,19 +35,53 @@ static void make(const char *directory, const char *name, const char *text)
 }
 
 /* Up to @max entries. Return: how many there were. */
-static int read_some(DIR *dir, int max)
+static int read_some(struct reading *r, int max)
 {
 	const struct dirent *e;
 	int n = 0, i;
 
-	while (n < max && (e = readdir(dir)) != NULL) {
+	while (n < max && (e = readdir(r->dir)) != NULL) {
 		if (sscanf(e->d_name, "file-%d", &i) != 1)
 			continue;
 		MUST(i >= 0 && i < FILES);
-		seen[i]++;
+		r->seen[i]++;
 		n++;
 	}
 	return n;
+}
+
+/* What was removed leaves places without an entry, of which a new directory with the same entries has none. */
+static struct reading read_half(const char *directory)
+{
+	struct reading r = { 0 };
+	char name[NAME], path[2 * NAME];
+
+	MUST(mkdir(directory, 0755) == 0);
+	for (int i = 0; i < REMOVED + FILES; i++) {
+		(void)snprintf(name, sizeof(name), i < REMOVED ? "removed-%d" : "file-%d-%0180d",
+			i < REMOVED ? i : i - REMOVED, 0);
+		make(directory, name, "");
+	}
+	for (int i = 0; i < REMOVED; i++) {
+		(void)snprintf(path, sizeof(path), "%s/removed-%d", directory, i);
+		MUST(unlink(path) == 0);
+	}
+	make(directory, "written", "");
+	(void)snprintf(path, sizeof(path), "%s/written", directory);
+	r.written = open(path, O_WRONLY | O_CLOEXEC);
+	r.dir = opendir(directory);
+	MUST(r.written >= 0 && r.dir != NULL && read_some(&r, HALF) == HALF);
+	return r;
+}
+
+static void read_rest(struct reading *r)
+{
+	MUST(read_some(r, FILES) == FILES - HALF);
+	for (int i = 0; i < FILES; i++) {
+		if (r->seen[i] != 1)
+			object_fail("file %d was seen %d times", i, r->seen[i]);
+	}
+	MUST(readdir(r->dir) == NULL && close(r->written) == 0);
 }
 
 static void same_kind(int fd, mode_t kind)
@@ -57,11 +96,10 @@ int main(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "/tmp/paths/socket" };
 	int file, directory, link, socket_file, fifo, server = socket(AF_UNIX, SOCK_STREAM, 0), fd;
-	int written;
-	char name[NAME], text[16] = { 0 };
-	DIR *dir;
+	static struct reading many, ended;
+	char text[16] = { 0 };
 
-	MUST(mkdir("/tmp/paths", 0755) == 0 && mkdir("/tmp/many", 0755) == 0);
+	MUST(mkdir("/tmp/paths", 0755) == 0);
 	make("/tmp/paths", "file", "in it");
 	MUST(symlink("file", "/tmp/paths/link") == 0 && mkfifo("/tmp/paths/fifo", 0600) == 0);
 	MUST(bind(server, (struct sockaddr *)&a, sizeof(a)) == 0);
@@ -70,16 +108,9 @@ int main(void)
 	link = place("/tmp/paths/link", O_NOFOLLOW);
 	socket_file = place("/tmp/paths/socket", 0);
 	fifo = place("/tmp/paths/fifo", 0);
-	for (int i = 0; i < FILES; i++) {
-		(void)snprintf(name, sizeof(name), "file-%d-%0180d", i, 0);
-		make("/tmp/many", name, "");
-	}
-	/* which is copied up where it is opened again */
-	make("/tmp/many", "written", "");
-	written = open("/tmp/many/written", O_WRONLY | O_CLOEXEC);
-	MUST(written >= 0);
-	dir = opendir("/tmp/many");
-	MUST(dir != NULL && read_some(dir, HALF) == HALF);
+	many = read_half("/tmp/many");
+	MUST((ended.dir = opendir("/tmp/many")) != NULL && read_some(&ended, FILES) == FILES);
+	MUST(readdir(ended.dir) == NULL || readdir(ended.dir) == NULL);
 
 	object_ready();
 
@@ -92,10 +123,7 @@ int main(void)
 	fd = openat(directory, "file", O_RDONLY);
 	MUST(fd >= 0 && read(fd, text, sizeof(text)) == 5 && strcmp(text, "in it") == 0);
 	MUST(readlinkat(link, "", text, sizeof(text)) == 4 && memcmp(text, "file", 4) == 0);
-	MUST(read_some(dir, FILES) == FILES - HALF);
-	for (int i = 0; i < FILES; i++) {
-		if (seen[i] != 1)
-			object_fail("file %d was seen %d times", i, seen[i]);
-	}
+	read_rest(&many);
+	MUST(readdir(ended.dir) == NULL);
 	return object_done();
 }

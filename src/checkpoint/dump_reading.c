@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_reading.c - directories in the middle of being read. A place in one is a number of its file system's own: an overlay counts the entries of a directory that lies in
+ * several layers in its own way, and those of one that lies in one as the file system below does. So what is carried are the names that come next. Other file systems are the same in a fork, but for
+ * those in memory, whose order is another there (docs/STATUS.md).
+ *
+ * They are read by the program's own description, whose place is put back: another description of the same directory may count in another way. In pause, so it is one call.
+ */
+#include "checkpoint/dump.h"
+#include "checkpoint/dump_parts.h"
+
+#include <dirent.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#define NEXT_SIZE \
+	1024 /* of entries: several names, as the first may be one that was removed meanwhile */
+
+static bool is_of_overlay(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+/* Return: bytes of entries, 0 = it was read to its end, or -errno. */
+static int read_next(int fd, uint64_t place, char entries[NEXT_SIZE])
+{
+	ssize_t n = getdents64(fd, entries, NEXT_SIZE);
+	int rc = n < 0 ? -errno : (int)n;
+
+	return lseek(fd, (off_t)place, SEEK_SET) < 0 ? -errno : rc;
+}
+
+int dump_reading(struct dump *d, struct subject *s)
+{
+	char entries[NEXT_SIZE] __attribute__((aligned(8))), names[NEXT_SIZE];
+	size_t length = 0;
+	int n;
+
+	if (d->examination != NULL || s->out.position == 0 || !is_of_overlay(s->copy))
+		return 0;
+	n = read_next(s->copy, s->out.position, entries);
+	if (n < 0)
+		return n;
+	for (int at = 0; at < n;) {
+		const struct dirent64 *e = (const struct dirent64 *)(const void *)(entries + at);
+		size_t size = strlen(e->d_name) + 1;
+
+		memcpy(names + length, e->d_name, size);
+		length += size;
+		at += e->d_reclen;
+	}
+	s->out.b = 1;
+	if (length > 0)
+		s->out.place = image_add_bytes(&d->image, names, length - 1);
+	return 0;
+}
