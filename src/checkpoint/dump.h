@@ -630,6 +630,10 @@ int dump_copy_keep(struct dump *d, int fd);
 /** dump_copies_close() - close all that is kept so: a program that closes its own must find itself the last. What was kept by its number leads nowhere any more. Idempotent. */
 void dump_copies_close(struct dump *d);
 
+/** dump_remember() - description @index is that of a file; the rest: see struct dump_known. Return: what is known of it, until the next one is. */
+struct dump_known *dump_remember(
+	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index);
+
 /** dump_file_by_path() - description of the file at @path inside, opened to be written when @writable. */
 uint32_t dump_file_by_path(
 	struct dump *d, const char *path, size_t n, bool writable, bool directory);

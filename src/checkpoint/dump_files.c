@@ -27,7 +27,7 @@
 #define INFO_MAX     (64U << 20) /* of fdinfo: that of an epoll set has a line for each watch */
 #define MQUEUE_MAGIC 0x19800202  /* of ipc/mqueue.c */
 
-static struct dump_known *remember(
+struct dump_known *dump_remember(
 	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index)
 {
 	struct dump_known *all = realloc(d->known, (d->n_known + 1) * sizeof(*all));
@@ -69,13 +69,14 @@ uint32_t dump_file_by_path(
 			continue;
 		BUG_ON(k->index >= count);
 		other = image_row(&d->image, TABLE_DESCRIPTIONS, k->index, sizeof(out));
-		if (other->flags == out.flags && other->path.length == n &&
+		if (other->kind == out.kind && other->flags == out.flags &&
+			other->path.length == n &&
 			memcmp(d->image.tables[TABLE_BYTES].p + other->path.offset, path, n) == 0)
 			return k->index;
 	}
 	out.path = image_add_bytes(&d->image, path, n);
 	count = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
-	(void)remember(d, 0, 0, 0, -2, count);
+	(void)dump_remember(d, 0, 0, 0, -2, count);
 	return count;
 }
 
@@ -372,8 +373,14 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 /* A place (O_PATH): of whatever kind the file is, nobody has opened it. */
 static int add_place(struct dump *d, struct subject *s, struct err *err)
 {
-	if (s->target[0] != '/' || subject_is_deleted(s))
+	bool removed = s->target[0] == '/' && subject_is_deleted(s);
+
+	if (s->target[0] != '/' || (removed && !S_ISDIR(s->st.st_mode)))
 		return subject_refuse(s, err, "a place (O_PATH) that has no name");
+	if (removed) {
+		dump_removed_open(d, s);
+		return 0;
+	}
 	if (S_ISLNK(s->st.st_mode))
 		s->out.flags |= O_NOFOLLOW;
 	return add_by_name(d, s, err);
@@ -464,10 +471,12 @@ static int add_directory(struct dump *d, struct subject *s, struct err *err)
 	struct f_owner_ex owner = { 0 };
 	int rc;
 
-	if (subject_is_deleted(s))
-		return subject_refuse(s, err, "a deleted directory");
 	if (fcntl(s->copy, F_GETOWN_EX, &owner) == 0 && owner.pid > 0)
 		return subject_refuse(s, err, "a directory that is watched by F_NOTIFY (fcntl(2))");
+	if (subject_is_deleted(s)) {
+		dump_removed_open(d, s);
+		return 0;
+	}
 	rc = add_by_name(d, s, err);
 	if (rc == 0 && s->out.kind == DESCRIPTION_FILE && dump_reading(d, s) < 0)
 		rc = subject_refuse(s, err, "a directory that cannot be read on");
@@ -620,9 +629,9 @@ static int add_new(struct dump *d, struct subject *s, size_t at, uint32_t *index
 		return rc;
 	dump_owner(d, s);
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
-	known = remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
+	known = dump_remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
 	place(d, at, known);
-	if (s->out.kind == DESCRIPTION_UNLINKED)
+	if (s->out.kind == DESCRIPTION_UNLINKED && S_ISREG(s->st.st_mode))
 		dump_gone_identity(s->copy, &known->mapped_device, &known->mapped_inode);
 	/* nothing is read from those that run */
 	return s->waits && d->examination == NULL ? keep_socket(d, s, *index) : 0;
@@ -773,34 +782,35 @@ int dump_passed(
 	return rc < 0 && err->code == ERR_NONE ? subject_refuse(&s, err, "not to be read") : rc;
 }
 
-/* Where @link of /proc/PID leads. Return: length of @path, 0 when it was removed: a directory may be called as if it were. */
-static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX])
+/* Where @link of /proc/PID leads. Return: length of @path, 0 when it leads nowhere that has had a name. @ret_removed: whether that is all; a directory may be called as if it were. */
+static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX],
+	struct stat *st, bool *ret_removed)
 {
 	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX - 1);
-	struct stat st;
 
-	if (n <= 0 || path[0] != '/')
+	if (n <= 0 || path[0] != '/' || fstatat(p->tracee.proc, link, st, 0) < 0)
 		return 0;
 	path[n] = '\0';
-	return dump_is_gone(path, (size_t)n) && (fstatat(p->tracee.proc, link, &st, 0) < 0 ||
-							!dump_is_called(p, path, &st))
-		       ? 0
-		       : (size_t)n;
+	*ret_removed = dump_is_gone(path, (size_t)n) && !dump_is_called(p, path, st);
+	return (size_t)n;
 }
 
 static int dump_directories(struct dump *d, struct dump_process *p, struct err *err)
 {
+	bool removed = false;
 	char path[PATH_MAX];
 	const char *rest;
-	size_t n = read_directory(p, "cwd", path);
+	struct stat st;
+	size_t n = read_directory(p, "cwd", path, &st, &removed);
 
 	if (n == 0)
-		return dump_refuse(p, err, "its working directory was removed");
+		return dump_refuse(p, err, "its working directory cannot be found");
 	if (proc_owner(path, &rest) != 0)
 		return dump_refuse(p, err, "its working directory is that of a process in /proc");
-	p->out.cwd = dump_file_by_path(d, path, n, false, true);
-	n = read_directory(p, "root", path);
-	if (n == 0)
+	p->out.cwd = removed ? dump_removed_place(d, path, &st)
+			     : dump_file_by_path(d, path, n, false, true);
+	n = read_directory(p, "root", path, &st, &removed);
+	if (n == 0 || removed)
 		return dump_refuse(p, err, "its root directory was removed");
 	p->out.root = n == 1 ? IMAGE_NONE : dump_file_by_path(d, path, n, false, true);
 	return 0;

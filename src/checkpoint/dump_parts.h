@@ -81,6 +81,12 @@ void dump_locks_end(struct dump *d, struct dump_process *p);
 /** dump_reading() - how far a directory was read, into s->out, of which everything else is there. 0 or -errno. */
 int dump_reading(struct dump *d, struct subject *s) attr_must_use;
 
+/** dump_removed_open() - fill s->out for a directory that was removed. */
+void dump_removed_open(struct dump *d, struct subject *s);
+
+/** dump_removed_place() - description of the directory @st that was removed, to work in. @path: as /proc has it, with DUMP_GONE. */
+uint32_t dump_removed_place(struct dump *d, const char *path, const struct stat *st);
+
 /** dump_timerfd() - fill s->out for a timer. 0 or -errno. */
 int dump_timerfd(struct dump *d, struct subject *s) attr_must_use;
 

@@ -612,6 +612,20 @@ def test_relatives_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_removed(instance):
+    both_go_on(instance, "removed")
+
+
+@require("root", "userns", "newuidmap")
+def test_removed_to_disk_and_back_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "removed", "/tmp")
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
 def test_object_reopened(instance):
     both_go_on(instance, "reopened")
 

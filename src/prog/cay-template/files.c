@@ -244,6 +244,15 @@ static int open_again(int fd, description *d)
 		"open a file without a name");
 }
 
+/* One for each that was open, or worked in. */
+static int open_removed_directory(description *d)
+{
+	int made = removed_directory(d), fd = open_again(made, d);
+
+	(void)CALL1(__NR_close, made);
+	return fd;
+}
+
 /* A file that has no name any more: a new one with the same content, or one that is there. a: see dump_files.c; b, c: see fill() */
 static int open_unlinked(description *d)
 {
@@ -440,7 +449,8 @@ static void make(description *d, description *peer, int ret[2])
 		ret[0] = make_memory(d);
 		break;
 	case DESCRIPTION_UNLINKED:
-		ret[0] = open_unlinked(d);
+		ret[0] = (d->mode & S_KIND) == S_DIRECTORY ? open_removed_directory(d)
+							   : open_unlinked(d);
 		break;
 	case DESCRIPTION_FIFO:
 		ret[0] = open_fifo(d);

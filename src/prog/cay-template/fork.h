@@ -239,6 +239,9 @@ void owners_arm(
 /** owners_set() - who gets these signals. In the opener, when all are there and nothing more is done to descriptions. */
 void owners_set(void);
 
+/** removed_directory() - one as @d, which nobody finds by a name any more. In the opener. Return: a descriptor to read it. */
+int removed_directory(const struct image_description *d);
+
 /** locks_take() - the locks that belong to the description @d, on @fd. In the opener. */
 void locks_take(int fd, const struct image_description *d);
 

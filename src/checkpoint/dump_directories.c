@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint/dump_reading.c - directories in the middle of being read. A place in one is a number of its file system's own: an overlay counts the entries of a directory that lies in
+ * checkpoint/dump_directories.c - directories in the middle of being read, and those that were removed.
+ * A place in one is a number of its file system's own: an overlay counts the entries of a directory that lies in
  * several layers in its own way, and those of one that lies in one as the file system below does. So what is carried are the names that come next. Other file systems are the same in a fork, but for
  * those in memory, whose order is another there (docs/STATUS.md).
  *
  * They are read by the program's own description, whose place is put back: another description of the same directory may count in another way. In pause, so it is one call.
+ *
+ * One that was removed is empty for good: its name, its mode and whose it is are all that is carried.
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/magic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -57,4 +62,33 @@ int dump_reading(struct dump *d, struct subject *s)
 	if (length > 0)
 		s->out.place = image_add_bytes(&d->image, names, length - 1);
 	return 0;
+}
+
+/* --- those that were removed --- */
+
+void dump_removed_open(struct dump *d, struct subject *s)
+{
+	s->out.kind = DESCRIPTION_UNLINKED;
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(DUMP_GONE));
+}
+
+uint32_t dump_removed_place(struct dump *d, const char *path, const struct stat *st)
+{
+	struct image_description out = { .kind = DESCRIPTION_UNLINKED,
+		.peer = IMAGE_NONE,
+		.flags = O_PATH | O_DIRECTORY,
+		.mode = st->st_mode,
+		.uid = st->st_uid,
+		.gid = st->st_gid };
+
+	for (size_t i = 0; i < d->n_known; i++) {
+		const struct dump_known *k = &d->known[i];
+
+		if (k->fd == -2 && k->device == st->st_dev && k->inode == st->st_ino)
+			return k->index;
+	}
+	out.path = image_add_bytes(&d->image, path, strlen(path) - strlen(DUMP_GONE));
+	return dump_remember(
+		d, st->st_dev, st->st_ino, 0, -2, IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out))
+		->index;
 }
