@@ -207,114 +207,14 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		      : 0;
 }
 
-/* The process whose directory below /proc @path is or lies in; 0 = none. @ret_rest: what follows it, "" or from its "/" on. */
-static uint64_t proc_owner(const char *path, const char **ret_rest)
-{
-	char *end;
-	uint64_t pid;
-
-	if (!str_starts(path, "/proc/") || path[6] < '0' || path[6] > '9')
-		return 0;
-	pid = strtoull(path + 6, &end, 10);
-	*ret_rest = end;
-	return *end == '\0' || *end == '/' ? pid : 0;
-}
-
-static bool in_tree(const struct dump *d, uint64_t pid)
-{
-	for (size_t i = 0; i < d->n; i++)
-		if ((uint64_t)d->processes[i].tracee.inner == pid)
-			return true;
-	return pid == 1; /* each sandbox has one */
-}
-
-/* The thread of @pid that it is about. @rest: as above, moved behind it. */
-static uint64_t proc_thread(uint64_t pid, const char **rest)
-{
-	uint64_t thread = pid;
-	char *end;
-
-	if (str_starts(*rest, "/task/")) {
-		thread = strtoull(*rest + 6, &end, 10);
-		*rest = end;
-	}
-	return thread;
-}
-
-static bool is_account(const char *rest)
-{
-	return str_starts(rest, "/io") && rest[3] == '\0';
-}
-
-/* Is it opened by a process that has all its threads and is who it will be? */
-static bool is_opened_late(uint64_t pid, const char *rest)
-{
-	return proc_thread(pid, &rest) != pid || is_account(rest);
-}
-
-/* Who is only watched is not known by its threads. */
-static bool has_thread(const struct tracee *t, uint64_t inner)
-{
-	for (size_t i = 0; i < t->n_threads; i++)
-		if ((uint64_t)t->threads[i].inner == inner)
-			return true;
-	return t->n_threads == 0;
-}
-
-/* By itself. What may be in a set of epoll is needed before. */
-static bool can_open_late(const struct subject *s, uint64_t thread, const char *rest)
-{
-	return has_thread(&s->p->tracee, thread) &&
-	       ((s->st.st_mode & S_IROTH) != 0 || is_account(rest)) &&
-	       !str_starts(rest, "/mount") && !str_starts(rest, "/fdinfo/");
-}
-
-/*
- * Can who is being restored open it? First all processes are there with their first threads, not the others; none is dumpable, so only what everybody may read is open to it,
- * and of others nothing of their memory (ptrace(2), "Ptrace access mode checking").
- */
-static bool can_open_again(
-	const struct dump *d, const struct subject *s, uint64_t pid, const char *rest)
-{
-	static const char *const memory[] = { "/maps", "/smaps", "/smaps_rollup", "/numa_maps" };
-	bool own = pid == (uint64_t)s->p->tracee.inner, late = is_opened_late(pid, rest);
-	uint64_t thread = proc_thread(pid, &rest);
-	char root[2]; /* with one of its own it has no /proc then */
-
-	if (!in_tree(d, pid) || readlinkat(s->p->tracee.proc, "root", root, sizeof(root)) != 1 ||
-		(s->flags & O_ACCMODE) != O_RDONLY)
-		return false;
-	if (late)
-		return own && can_open_late(s, thread, rest);
-	for (size_t i = 0; i < ARRAY_SIZE(memory) && !own; i++)
-		if (str_starts(rest, memory[i]))
-			return false;
-	return (s->st.st_mode & S_IROTH) != 0 &&
-	       !str_starts(rest, "/fdinfo/"); /* whose number may not be placed yet */
-}
-
-/* Of each process that has the description. */
-static int check_opened_by_each(const struct dump *d, const struct subject *s, struct err *err)
-{
-	const char *rest;
-	uint64_t pid = proc_owner(s->target, &rest);
-
-	if (pid != 0 && !can_open_again(d, s, pid, rest))
-		return subject_refuse(
-			s, err, "a file of a process in /proc, which cannot be carried over yet");
-	return 0;
-}
-
 static int add_by_name(struct dump *d, struct subject *s, struct err *err)
 {
-	const char *rest;
-	uint64_t pid = proc_owner(s->target, &rest);
-	int rc = check_opened_by_each(d, s, err);
+	int rc = dump_proc(d, s, err);
 
 	if (rc < 0)
 		return rc;
-	s->out.kind = pid != 0 ? DESCRIPTION_PROC : DESCRIPTION_FILE;
-	s->out.a = pid != 0 && is_opened_late(pid, rest);
+	if (rc == 0)
+		s->out.kind = DESCRIPTION_FILE;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	return 0;
 }
@@ -603,7 +503,7 @@ static int look_again(struct dump *d, struct subject *s, uint32_t index, struct 
 
 	dump_owner_again(d, s, index);
 	if (known->kind == DESCRIPTION_PROC)
-		rc = check_opened_by_each(d, s, err);
+		rc = dump_proc_again(d, s, known, err);
 	else if (known->kind == DESCRIPTION_PIDFD)
 		rc = dump_pidfd_again(d, s, known, err);
 	return rc < 0 ? rc : dump_locks(d, s, false, err);
@@ -805,7 +705,7 @@ static int dump_directories(struct dump *d, struct dump_process *p, struct err *
 
 	if (n == 0)
 		return dump_refuse(p, err, "its working directory cannot be found");
-	if (proc_owner(path, &rest) != 0)
+	if (dump_proc_owner(path, &rest) != 0)
 		return dump_refuse(p, err, "its working directory is that of a process in /proc");
 	p->out.cwd = removed ? dump_removed_place(d, path, &st)
 			     : dump_file_by_path(d, path, n, false, true);

@@ -78,6 +78,16 @@ int dump_locks(
 /** dump_locks_end() - after all descriptors of @p: the locks that it owns. */
 void dump_locks_end(struct dump *d, struct dump_process *p);
 
+/** dump_proc_owner() - the process whose directory below /proc @path is or lies in; 0 = none. @ret_rest: what follows it, "" or from its "/" on. */
+uint64_t dump_proc_owner(const char *path, const char **ret_rest);
+
+/** dump_proc() - fill s->out for a file that /proc has about a process. Return: 1, 0 when it is none, or an error. */
+int dump_proc(const struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
+/** dump_proc_again() - can the process of @s, too, open @known for itself? 0 or an error. */
+int dump_proc_again(const struct dump *d, const struct subject *s,
+	const struct image_description *known, struct err *err) attr_must_use;
+
 /** dump_reading() - how far a directory was read, into s->out, of which everything else is there. 0 or -errno. */
 int dump_reading(struct dump *d, struct subject *s) attr_must_use;
 

@@ -307,7 +307,7 @@ enum image_description_kind {
 	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
 	DESCRIPTION_FIFO,    /* a named pipe */
 	DESCRIPTION_PENDING, /* a connection that nobody has accepted yet; made with its listener */
-	DESCRIPTION_PROC, /* by path: what /proc shows of a process. Each process opens its own; @a: when it has its threads, and its ids */
+	DESCRIPTION_PROC, /* by path: what /proc shows of a process. Each process opens its own; @a: when it has its threads, and its ids. @b 1: of one that has ended, which is opened once */
 };
 
 /** struct image_file - which file it was that had the name of a DESCRIPTION_FILE, where that is mapped; in its @data. The file of a fork must be the same. */
@@ -397,7 +397,8 @@ struct image_run {
 /** image_opened_by_each() - does each process that has it open it for itself, when all processes are there? */
 static inline bool image_opened_by_each(const struct image_description *d)
 {
-	return d->kind == DESCRIPTION_PROC || (d->kind == DESCRIPTION_PIDFD && d->a != 0);
+	return (d->kind == DESCRIPTION_PROC && d->b == 0) ||
+	       (d->kind == DESCRIPTION_PIDFD && d->a != 0);
 }
 
 /** image_opened_late() - does it so when its threads are there? */

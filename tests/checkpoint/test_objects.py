@@ -302,6 +302,20 @@ def test_droppable_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_ended(instance):
+    both_go_on(instance, "ended")
+
+
+@require("root", "userns", "newuidmap")
+def test_ended_to_disk_and_back_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "ended", "/tmp")
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
 def test_object_ends(instance):
     both_go_on(instance, "ends")
 

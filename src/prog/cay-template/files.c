@@ -408,6 +408,47 @@ static int open_ended_process(void)
 	return fd;
 }
 
+/* @to gets the path of the same file about process @pid, or its only thread. */
+static void path_about(description *d, uint32_t pid, char to[PATH_SIZE])
+{
+	static const char proc[] = "/proc/", task[] = "/task/";
+	const char *rest = image_bytes(d->path) + sizeof(proc) - 1;
+	uint64_t n = sizeof(proc) - 1;
+
+	memcpy(to, proc, n);
+	n += (uint64_t)number_text(to + n, pid);
+	while (*rest >= '0' && *rest <= '9')
+		rest++;
+	if (memcmp(rest, task, sizeof(task) - 1) == 0) {
+		memcpy(to + n, task, sizeof(task) - 1);
+		n += sizeof(task) - 1;
+		n += (uint64_t)number_text(to + n, pid);
+		rest += sizeof(task) - 1;
+		while (*rest >= '0' && *rest <= '9')
+			rest++;
+	}
+	while (n < PATH_SIZE - 1 && *rest != '\0')
+		to[n++] = *rest++;
+	to[n] = '\0';
+}
+
+/* What /proc shows of a process that is there for the moment. */
+static int open_of_ended(description *d)
+{
+	struct bare_clone args = { .exit_signal = 17 };
+	long pid = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process that ends"),
+	     fd;
+	char path[PATH_SIZE];
+
+	while (pid == 0)
+		(void)CALL0(__NR_pause);
+	path_about(d, (uint32_t)pid, path);
+	fd = CALL4(__NR_openat, AT_CWD, path, (d->flags & ~(uint32_t)O_ONCE) | BARE_CLOEXEC, 0);
+	(void)CALL2(__NR_kill, pid, 9);
+	(void)CALL4(__NR_wait4, pid, 0, 0x40000000, 0);
+	return (int)fork_must(fd, image_bytes(d->path));
+}
+
 /* Both ends where there are two; ret[1] stays -1 for others. */
 static void make(description *d, description *peer, int ret[2])
 {
@@ -466,7 +507,8 @@ static void make(description *d, description *peer, int ret[2])
 		break;
 	case DESCRIPTION_PIDFD:
 	case DESCRIPTION_PROC: /* stands for what each opens */
-		ret[0] = open_ended_process();
+		ret[0] = d->kind == DESCRIPTION_PROC && d->b != 0 ? open_of_ended(d)
+								  : open_ended_process();
 		break;
 	case DESCRIPTION_MASTER:
 		ret[0] = terminals_master(d);
