@@ -456,6 +456,23 @@ def test_more_children_meanwhile_than_there_may_be_at_once(tmp):
 
 
 @require(*NEEDS)
+def test_a_resume_whose_memory_is_not_loaded_says_why(tmp):
+    """It said the same wherever the loader ended. The sandbox stays suspended, and is resumed when that is over."""
+    instance = cay.Instance(tmp, env={**LAZY, "CAY_FAULT": "live.loader.stuck"}).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        suspend(instance, box)
+        contains(raises(cay.ApiError, resume, instance, box).message, "load the memory: wait for a change of mappings: Timer expired")
+        instance.stop()
+        instance.start(CAY_FAULT="")
+        resume(instance, box)
+        equal(ask(instance, box, run, "check"), "ok\n")
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
 def test_who_gives_memory_back_is_heard_while_there_is_no_room(tmp):
     with Slow(tmp, CAY_FAULT="live.loader.slow,live.loader.narrow,live.loader.impatient") as (instance, box, run):
         equal(ask(instance, box, run, "wait for room"), "ok\n")

@@ -64,8 +64,9 @@ struct fork_shared {
 	int32_t refused;        /* of holding_wait() */
 	uint32_t helped;        /* there is a helper */
 	uint32_t helper_end;
-	uint32_t bell;   /* always 0: rung when somebody dies */
-	uint32_t loader; /* how far it is: lazy.h */
+	uint32_t bell;         /* always 0: rung when somebody dies */
+	uint32_t loader;       /* how far it is: lazy.h */
+	uint32_t loader_error; /* errno of its failure, 0 = none, or nothing is known */
 	uint32_t n_first;
 	struct template_first
 		first[TEMPLATE_FIRST_MAX]; /* what was waited for, written by the loader */

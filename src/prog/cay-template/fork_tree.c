@@ -524,12 +524,10 @@ static void introduce(void)
 
 static void enter_sandbox(void)
 {
-	uint64_t by_default[4] = { 0 };
 	const uint64_t no_core[2] = { 1, 1 }; /* as confine_core() */
 	char score[12];
 	long fd;
 
-	(void)CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
 	(void)CALL4(__NR_prlimit64, 0, 4 /* CORE */, no_core, 0);
 	/* open to itself for the files below; no program of the sandbox runs yet, and it is closed again before one does */
 	(void)fork_must(
@@ -827,6 +825,7 @@ BARE_NORETURN void fork_main(void)
 	struct template_message ready = { .kind = TEMPLATE_READY },
 				going = { .kind = TEMPLATE_GOING },
 				running = { .kind = TEMPLATE_RUNNING };
+	const uint64_t by_default[4] = { 0 };
 	long opener;
 
 	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD, TEMPLATE_LISTEN_FD, 0);
@@ -835,6 +834,8 @@ BARE_NORETURN void fork_main(void)
 	set_expected();
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
 	introduce();
+	/* unlike those of the template, children are waited for: their ends are looked at */
+	(void)CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
 	lazy_start();
 	creds_leave_keyring();
 	enter_sandbox();

@@ -17,6 +17,8 @@
 #define WEXITED 4
 #define WNOWAIT 0x01000000
 #define NOFILE  7
+#define NOBODY  (-3) /* ESRCH */
+#define ERRORS  134U
 
 #define CLD_EXITED 1
 /* words of siginfo_t for SIGCHLD */
@@ -157,17 +159,52 @@ void lazy_start(void)
 		loader_main(pair[1]);
 }
 
+/* What it has left. Others can write there: a few words of errno mean something else to the keeper. */
+static long own_error(void)
+{
+	uint32_t error = fork_shared()->loader_error;
+
+	return error == 0 || error >= ERRORS || -(long)error == PULL_DAMAGED ||
+			       -(long)error == TEMPLATE_LOCKED || -(long)error == TEMPLATE_REPLACED
+		       ? NOBODY
+		       : -(long)error;
+}
+
 long lazy_error(const int *info)
 {
 	if (info[SIGINFO_CODE] == CLD_EXITED && info[SIGINFO_STATUS] == 0)
 		return 0;
-	return info[SIGINFO_CODE] == CLD_EXITED && info[SIGINFO_STATUS] == LAZY_DAMAGED
-		       ? PULL_DAMAGED
-		       : -3; /* ESRCH */
+	if (info[SIGINFO_CODE] == CLD_EXITED && info[SIGINFO_STATUS] == LAZY_DAMAGED)
+		return PULL_DAMAGED;
+	return info[SIGINFO_CODE] == CLD_EXITED ? own_error() : NOBODY;
+}
+
+const char *lazy_step(const int *info)
+{
+	static const char *const steps[LAZY_ENDS] = {
+		[LAZY_NO_ROOM] = "load the memory: note what is missing",
+		[LAZY_STUCK] = "load the memory: wait for a change of mappings",
+		[LAZY_CROWDED] = "load the memory: follow so many processes",
+		[LAZY_NOT_ASKED] = "load the memory: ask for it",
+		[LAZY_NOT_TAKEN] = "load the memory: take what was read",
+		[LAZY_NOT_MAPPED] = "load the memory: map the way to it",
+		[LAZY_NOT_HEARD] = "load the memory: hear what a process does",
+		[LAZY_NOT_PLACED] = "load the memory: place a page",
+		[LAZY_NOT_TOLD] = "load the memory: be told of a process",
+		[LAZY_NOT_KEPT] = "load the memory: keep a descriptor",
+		[LAZY_NOT_TRACED] = "load the memory: trace a process",
+	};
+	int status = info[SIGINFO_STATUS];
+
+	if (info[SIGINFO_CODE] != CLD_EXITED)
+		return "load the memory: its loader was killed";
+	return status > 0 && status < LAZY_ENDS && steps[status] != NULL ? steps[status]
+									 : "load the memory";
 }
 
 void lazy_check(void)
 {
+	const char *step = "load the memory";
 	int info[32];
 	long rc;
 
@@ -176,10 +213,12 @@ void lazy_check(void)
 	info[SIGINFO_PID] = 0;
 	rc = CALL5(__NR_waitid, P_PID, loader, info, WEXITED | WNOHANG | WNOWAIT, 0);
 	/* it may have gone on, and be done */
-	if (rc == 0 && info[SIGINFO_PID] != 0)
+	if (rc == 0 && info[SIGINFO_PID] != 0) {
 		rc = lazy_error(info);
+		step = rc == PULL_DAMAGED ? step : lazy_step(info);
+	}
 	if (rc < 0)
-		fork_fail("load the memory", rc);
+		fork_fail(step, rc);
 }
 
 static void wait_for(uint32_t state)

@@ -31,6 +31,8 @@ void lazy_start(void);
 uint32_t lazy_first_fd(void);
 /** lazy_error() - what an end of the loader means. @info: words of siginfo_t, as of waitid(2). Return: 0 = all is there; %PULL_DAMAGED; other -errno. */
 long lazy_error(const int *info);
+/** lazy_step() - where it ended, for whoever reads the error. @info: as above, of an end that is none of these two. */
+const char *lazy_step(const int *info);
 /** lazy_check() - fork_fail() when the loader has ended. In T', until lazy_go(). */
 void lazy_check(void);
 /** lazy_go() - the loader has all descriptors; from now on it does not end with T'. In T'. */
@@ -54,8 +56,23 @@ BARE_NORETURN void loader_main(int socket);
 	16384U /* address spaces: those of the image, and of what is forked while it is loaded */
 #define LAZY_GO 0xffffffffU /* instead of a place: see lazy_go() */
 
-/* Exit status of a loader that was given PULL_DAMAGED; 0 = all is there. */
-#define LAZY_DAMAGED 2
+/** enum lazy_end - exit status of the loader. */
+enum lazy_end {
+	LAZY_ALL,         /* is there */
+	LAZY_NO_ROOM = 1, /* for what it notes */
+	LAZY_DAMAGED,     /* it was given PULL_DAMAGED */
+	LAZY_STUCK,       /* something that had to come to an end did not */
+	LAZY_CROWDED,     /* more address spaces than it follows */
+	LAZY_NOT_ASKED,   /* whoever reads took no order */
+	LAZY_NOT_TAKEN,   /* what was read did not come */
+	LAZY_NOT_MAPPED,
+	LAZY_NOT_HEARD, /* what a process does with its memory */
+	LAZY_NOT_PLACED,
+	LAZY_NOT_TOLD, /* something else came, or nobody was there any more */
+	LAZY_NOT_KEPT, /* a descriptor */
+	LAZY_NOT_TRACED,
+	LAZY_ENDS
+};
 
 /* What T' sees of the loader: fork_shared()->loader. */
 enum { LAZY_WAITS, LAZY_HAS_ALL, LAZY_GOES };

@@ -41,6 +41,9 @@
 #define ENOMEM 12
 #define EEXIST 17
 #define ENOSPC 28
+#define E2BIG  7
+#define ETIME  62
+#define EPROTO 71
 
 /* An address space. */
 struct space {
@@ -76,9 +79,11 @@ static bool slow, narrow, no_room;
 static uint64_t tries_s = TRIES_S;
 static uint32_t most_spaces = LAZY_SPACES;
 
-static BARE_NORETURN void fail(void)
+/* @rc: -errno. */
+static BARE_NORETURN void fail(enum lazy_end why, long rc)
 {
-	bare_exit(1);
+	fork_shared()->loader_error = (uint32_t)-rc;
+	bare_exit((int)why);
 }
 
 static void pause_ms(int ms)
@@ -105,7 +110,7 @@ static void give_up_later(uint64_t *since)
 	if (*since == 0)
 		*since = seconds();
 	else if (seconds() - *since > tries_s)
-		fail();
+		fail(LAZY_STUCK, -ETIME);
 }
 
 /* --- address spaces --- */
@@ -161,7 +166,7 @@ static struct space *add_space(int fd, int32_t pid, uint64_t stash_start, uint64
 		i = free_place();
 	}
 	if (i == most_spaces)
-		fail();
+		fail(LAZY_CROWDED, -E2BIG);
 	if (i == n_spaces)
 		n_spaces++;
 	/* room for claims is used again */
@@ -196,8 +201,10 @@ static void place_zeros(struct space *s, uint64_t page)
 
 static void ask(uint32_t chunk)
 {
-	if (pull_ask(chunk) < 0)
-		fail();
+	long rc = pull_ask(chunk);
+
+	if (rc < 0)
+		fail(LAZY_NOT_ASKED, rc);
 }
 
 /* Somebody waits for it, for the first time. */
@@ -246,7 +253,7 @@ static void hear_fork(const struct space *parent, int fd)
 	struct space *s = add_space(fd, parent->pid, parent->stash_start, parent->stash_end);
 
 	if (!claims_copy(&parent->now, &s->now))
-		fail();
+		fail(LAZY_NO_ROOM, -ENOMEM);
 }
 
 /* Of one task that runs in it all changes are heard in their order. */
@@ -279,10 +286,10 @@ static void hear(struct space *s, const struct uffd_msg *m)
 		room = claims_drop(&s->now, m->arg.remove.start, m->arg.remove.end);
 		break;
 	default:
-		room = false;
+		fail(LAZY_NOT_HEARD, -EPROTO);
 	}
 	if (!room)
-		fail();
+		fail(LAZY_NO_ROOM, -ENOMEM);
 }
 
 /* Whoever has touched something meanwhile, or waits where nothing is expected any more, touches it again. */
@@ -330,7 +337,7 @@ static void listen(struct space *s)
 			continue;
 		}
 		if (n != -EAGAIN)
-			fail();
+			fail(LAZY_NOT_HEARD, n < 0 ? n : -EPROTO);
 		if (!s->unsettled)
 			return;
 		if (is_changing(s->fd))
@@ -385,7 +392,7 @@ static uint64_t placed_less(struct space *s, const struct uffdio_copy *c, long r
 		pause_ms(1);
 		return 0;
 	default:
-		fail();
+		fail(LAZY_NOT_PLACED, rc);
 	}
 	give_up_later(since);
 	hear_first(s);
@@ -449,7 +456,7 @@ static void place_everywhere(const struct pull_part *part)
 		if (!is_of(&spaces[i], part))
 			continue;
 		if (part->length % BARE_PAGE != 0)
-			fail();
+			fail(LAZY_NOT_PLACED, -EPROTO);
 		placing_at = i;
 		place(&spaces[i], part);
 	}
@@ -498,7 +505,7 @@ static void take_chunk(void)
 	if (chunk == PULL_DAMAGED)
 		bare_exit(LAZY_DAMAGED);
 	if (chunk < 0)
-		fail();
+		fail(LAZY_NOT_TAKEN, chunk);
 	bare_fault("live.loader.chunk");
 	/* zeros among them are placed by whoever touches them */
 	if (wanted[chunk] != 0)
@@ -526,9 +533,9 @@ static uint32_t receive(int socket, struct passed *ret)
 	long n = CALL3(__NR_recvmsg, socket, &m, 0x40000000 /* CMSG_CLOEXEC */);
 
 	if (n != (long)sizeof(index) || ret->length != 28 || ret->type != SCM_CREDENTIALS)
-		fail();
+		fail(LAZY_NOT_TOLD, n < 0 ? n : -EPROTO);
 	if (index != LAZY_GO && (index >= plan->n_processes || ret->fd_length != 20))
-		fail();
+		fail(LAZY_NOT_TOLD, -EPROTO);
 	return index;
 }
 
@@ -538,18 +545,21 @@ static void receive_space(int socket)
 	struct passed passed = { 0 };
 	const struct plan_process *p;
 	uint32_t index = receive(socket, &passed);
-	long kept;
+	long kept, rc;
 
 	if (index == LAZY_GO)
-		fail();
+		fail(LAZY_NOT_TOLD, -EPROTO);
 	kept = CALL3(__NR_fcntl, passed.fd, 1030 /* F_DUPFD_CLOEXEC */, socket);
-	if (kept < 0 || tracing_add(passed.pid) < 0)
-		fail();
+	if (kept < 0)
+		fail(LAZY_NOT_KEPT, kept);
+	rc = tracing_add(passed.pid);
+	if (rc < 0)
+		fail(LAZY_NOT_TRACED, rc);
 	(void)CALL1(__NR_close, passed.fd);
 	p = &plan_processes()[index];
 	if (!claims_put(&add_space((int)kept, p->pid, p->stash_start, p->stash_end)->now,
 		    (struct claim){ p->stash_start, p->stash_end, p->stash_start }))
-		fail();
+		fail(LAZY_NO_ROOM, -ENOMEM);
 }
 
 static uint32_t count_expected(void)
@@ -574,7 +584,7 @@ static void receive_go(int socket)
 	struct passed none = { 0 };
 
 	if (receive(socket, &none) != LAZY_GO)
-		fail();
+		fail(LAZY_NOT_TOLD, -EPROTO);
 	(void)CALL1(__NR_close, socket);
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	going = true;
@@ -632,6 +642,7 @@ static bool nobody_left(void)
 BARE_NORETURN void loader_main(int socket)
 {
 	uint64_t limit[2] = { MANY_FILES, MANY_FILES };
+	long rc;
 
 	creator = CALL0(__NR_getppid);
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-loader", 0, 0, 0);
@@ -646,8 +657,15 @@ BARE_NORETURN void loader_main(int socket)
 	spaces = pull_room(LAZY_SPACES * sizeof(*spaces));
 	polled = pull_room((LAZY_SPACES + 3) * sizeof(*polled));
 	stops = tracing_begin(socket);
-	if (wanted == NULL || spaces == NULL || polled == NULL || stops < 0 || pull_map() < 0)
-		fail();
+	if (wanted == NULL || spaces == NULL || polled == NULL)
+		fail(LAZY_NO_ROOM, -ENOMEM);
+	if (stops < 0)
+		fail(LAZY_NOT_TRACED, stops);
+	rc = pull_map();
+	if (rc < 0)
+		fail(LAZY_NOT_MAPPED, rc);
+	if (bare_fault_named("live.loader.stuck"))
+		fail(LAZY_STUCK, -ETIME);
 	for (uint32_t left = count_expected(); left > 0; left--)
 		receive_space(socket);
 	bare_fault("live.loader.begun");
