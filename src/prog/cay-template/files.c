@@ -552,6 +552,7 @@ static void open_one(uint32_t i)
 	opener_have(fds[0], i);
 	if (peer != NULL) {
 		set_flags(fds[1], peer);
+		locks_take(fds[1], peer);
 		opener_have(fds[1], d->peer);
 	} else if (fds[1] >= 0) {
 		sockets_leave(fds[1], d);

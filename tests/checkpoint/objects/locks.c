@@ -22,8 +22,25 @@ static pid_t holder(int fd, short type, off_t start)
 	return lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 }
 
+/* Pipes of which one end, or the other, has locked what both are. */
+static void lock_ends(int pipes[2][2])
+{
+	for (int i = 0; i < 2; i++)
+		MUST(pipe(pipes[i]) == 0 && flock(pipes[i][i], LOCK_EX) == 0);
+}
+
+static void check_ends(int pipes[2][2])
+{
+	for (int i = 0; i < 2; i++) {
+		MUST(flock(pipes[i][1 - i], LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK);
+		MUST(flock(pipes[i][i], LOCK_UN) == 0 &&
+			flock(pipes[i][1 - i], LOCK_EX | LOCK_NB) == 0);
+	}
+}
+
 int main(void)
 {
+	int pipes[2][2];
 	int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600), reader = open(path, O_RDONLY);
 	int ofd = open(path, O_RDWR), shared = open("/tmp/flocked", O_RDONLY | O_CREAT, 0600);
 	int other = open("/tmp/flocked", O_RDONLY), go[2], back[2], status;
@@ -36,6 +53,7 @@ int main(void)
 	MUST(set(ofd, F_OFD_SETLK, F_WRLCK, 100, 5) == 0);
 	MUST(set(ofd, F_OFD_SETLK, F_RDLCK, 200, 5) == 0);
 	MUST(flock(shared, LOCK_EX) == 0);
+	lock_ends(pipes);
 	MUST(pipe(go) == 0 && pipe(back) == 0);
 	child = fork();
 	if (child == 0) {
@@ -79,5 +97,6 @@ int main(void)
 	MUST(set(file, F_SETLK, F_UNLCK, 0, 10) == 0);
 	MUST(read(back[0], &c, 1) == 1 && c == 'w');
 	MUST(waitpid(waiter, &status, 0) == waiter && status == 0);
+	check_ends(pipes);
 	return object_done();
 }
