@@ -59,6 +59,9 @@ int dump_order(const struct dump *d, struct plan *head, struct plan_process **re
 	}
 	rc = plan_order(
 		inputs, (uint32_t)d->n, d->taken, d->n_taken, ret, &head->n_processes, unused, err);
+	for (uint32_t i = 0; rc == 0 && d->image.tables[TABLE_SYSV].n == 0 && i < head->n_processes;
+		i++)
+		(*ret)[i].flags |= PLAN_NO_SYSV;
 	head->helper_pid = unused[0];
 	head->opener_pid = unused[1];
 	head->last_pid = d->n_taken > 0 ? d->taken[d->n_taken - 1] : 1;

@@ -61,6 +61,7 @@ enum plan_flag {
 		256, /* takes the children of helpers that are late: it is a subreaper (prctl(2)) before they end, and when all others have */
 	PLAN_LATE =
 		512, /* a helper of whose children somebody is to be the parent who takes them */
+	PLAN_NO_SYSV = 1024, /* the image has no System V objects: all have it, or none */
 };
 
 /*

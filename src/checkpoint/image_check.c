@@ -16,7 +16,7 @@
 #define PLAN_FLAGS \
 	(PLAN_LEADER | PLAN_GROUP | PLAN_ZOMBIE | PLAN_HELPER | PLAN_OLD_SESSION | \
 		PLAN_NO_TERMINAL | PLAN_STOPPED | PLAN_ALONE | PLAN_ADOPTS | PLAN_LATE | \
-		0x7fU << PLAN_SIGNAL)
+		PLAN_NO_SYSV | 0x7fU << PLAN_SIGNAL)
 #define XSAVE_MIN   576U /* what is always there, with its head */
 #define XSAVE_END   4U   /* a word behind it */
 #define FRAMES_MAX  ((1ULL << 36) / RESIDUE_FRAME_SIZE - 1)

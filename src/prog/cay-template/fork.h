@@ -84,7 +84,7 @@ struct fork_context {
 	int program, starter; /* cay-keeper, and the socket over which it is told what to start */
 	int last_pid; /* ns_last_pid of the host's /proc: what counts is who writes, not whose file it is */
 	int next_ids
-		[SYSV_KINDS]; /* shm_next_id and its like, of the sandbox's ipc namespace; -1 where the kernel has none */
+		[SYSV_KINDS]; /* shm_next_id and its like, of the sandbox's ipc namespace; -1 where the kernel has none, or nobody needs them */
 	int tasks[8];
 	int leaves[TEMPLATE_LEAVES_MAX];
 	int slots[TEMPLATE_SLOTS_MAX];
@@ -248,6 +248,12 @@ void locks_take(int fd, const struct image_description *d);
 
 /** locks_become() - the locks that the process owns; no descriptor of theirs may be closed afterwards. */
 void locks_become(const struct image_process *p);
+
+/** sysv_is_planned() - may the image have System V objects? In T', which knows the plan alone. */
+bool sysv_is_planned(void);
+
+/** sysv_open_ids() - open what chooses the ids of the objects. @directory: /proc/sys/kernel of the host; -1 = there are no objects. In T', in the sandbox's ipc namespace. */
+void sysv_open_ids(int directory);
 
 /** sysv_make() - the objects of the ipc namespace, attached to where they must not end yet. In the opener. */
 void sysv_make(int socket);

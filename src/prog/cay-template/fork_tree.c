@@ -496,20 +496,6 @@ void tree_clone(uint32_t index)
 
 /* --- T' --- */
 
-/* The directory is the host's: what a file in it means depends on the ipc namespace of who opens it. */
-static void open_next_ids(int directory)
-{
-	static const char *const names[SYSV_KINDS] = {
-		[SYSV_SHM] = "shm_next_id", [SYSV_SEM] = "sem_next_id", [SYSV_MSG] = "msg_next_id"
-	};
-
-	for (int i = 0; i < SYSV_KINDS; i++) {
-		long fd = CALL4(__NR_openat, directory, names[i], 1 | BARE_CLOEXEC, 0);
-
-		fork.next_ids[i] = fd < 0 ? -1 : (int)fd;
-	}
-}
-
 /* Everybody inherits our socket, so its other end cannot see from it that we are gone. */
 static void introduce(void)
 {
@@ -543,8 +529,10 @@ static void enter_sandbox(void)
 	fork.last_pid = (int)fork_must(
 		CALL3(__NR_open, "/proc/sys/kernel/ns_last_pid", 1 | BARE_CLOEXEC, 0),
 		"open ns_last_pid");
-	fd = fork_must(CALL3(__NR_open, "/proc/sys/kernel", 0200000 | BARE_CLOEXEC, 0),
-		"open /proc/sys/kernel");
+	fd = !sysv_is_planned()
+		     ? -1
+		     : fork_must(CALL3(__NR_open, "/proc/sys/kernel", 0200000 | BARE_CLOEXEC, 0),
+			       "open /proc/sys/kernel");
 	if (fork.u1 >= 0)
 		(void)fork_must(CALL2(__NR_setns, fork.u1, CLONE_NEWUSER),
 			"join the keeper's user namespace");
@@ -555,8 +543,9 @@ static void enter_sandbox(void)
 	(void)fork_must(CALL2(__NR_setns, fork.init,
 				CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS),
 		"join the sandbox's namespaces");
-	open_next_ids((int)fd);
-	(void)CALL1(__NR_close, fd);
+	sysv_open_ids((int)fd);
+	if (fd >= 0)
+		(void)CALL1(__NR_close, fd);
 }
 
 /* The domain of sandbox/starter.c: nothing outside the sandbox's root, no signals or abstract sockets out of it. */
