@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/forks.c - new sandboxes that begin as a snapshot, or as another sandbox is now. */
 #include "api/identity.h"
+#include "api/keys.h"
 #include "api/lives.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
@@ -80,7 +81,7 @@ static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool ke
 }
 
 /*
- * @told: of one alone, whose last commit announces it. NULL: of one of several, which says in its document that it is there only with the others (`together`), until all are: forks_join().
+ * @told: of one alone, whose last commit announces it. NULL: it says in its document that it is there only with the others (`together`), until forks_join().
  */
 static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start, bool live,
 	bool keep, const struct telling *told, json_t *list, json_t *ids, struct err *err)
@@ -136,10 +137,29 @@ static int forks_save(struct server *srv, const json_t *ids, const struct tellin
 	return rc;
 }
 
-/* All of several are there: from this commit on for good, and it announces them. A server that dies before leaves none: the next one removes them (sandbox_recover.c). */
-static int forks_join(
-	struct server *srv, const json_t *ids, const struct telling *told, struct err *err)
+/* What is answered: @list. */
+static json_t *answer_of(json_t *list)
 {
+	return json_pack("{s:O}", "sandboxes", list);
+}
+
+static int remember(struct api_call *call, json_t *list, struct err *err)
+{
+	json_t *answer = answer_of(list);
+	cleanup_free char *text = json_dumps(answer, JSON_COMPACT);
+
+	json_decref(answer);
+	return keys_answer(call, 201, text, err);
+}
+
+/*
+ * All are there: from this commit on for good, and it announces them and has the answer, for who asks again with the same key. A server that dies before leaves none: the next one removes them
+ * (sandbox_recover.c).
+ */
+static int forks_join(struct api_call *call, json_t *list, const json_t *ids,
+	const struct telling *told, struct err *err)
+{
+	struct server *srv = call->srv;
 	struct catalogue *c = srv->catalogue;
 	json_t *was = json_object();
 	const char *id;
@@ -151,6 +171,8 @@ static int forks_join(
 	if (rc < 0)
 		return rc;
 	rc = forks_save(srv, ids, told, was, err);
+	if (rc == 0)
+		rc = remember(call, list, err);
 	if (rc == 0)
 		rc = catalogue_commit(c, err);
 	else
@@ -191,6 +213,7 @@ static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, jso
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	json_t *asked = json_object_get(call->body, "live");
 	bool live = json_is_true(asked) || (asked == NULL && snapshot_has_processes(s));
+	bool joined = count > 1 || call->key != NULL;
 	int rc = 0;
 
 	if (live && snapshot_recall(call->srv, s, err) == NULL)
@@ -198,9 +221,9 @@ static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, jso
 	for (json_int_t n = 0; n < count && rc == 0; n++)
 		rc = fork_one(call->srv, s, fork_request(s, call->body, n), start, live,
 			json_is_true(json_object_get(call->body, "keep_identity")),
-			count == 1 ? told : NULL, list, ids, err);
-	if (rc == 0 && count > 1)
-		rc = forks_join(call->srv, ids, told, err);
+			joined ? NULL : told, list, ids, err);
+	if (rc == 0 && joined)
+		rc = forks_join(call, list, ids, told, err);
 	(void)fault("sandbox.fork.committed");
 	if (rc < 0)
 		fork_undo(call->srv, list);
@@ -225,7 +248,9 @@ static int fork_reply(struct api_call *call, struct snapshot *s, struct err *err
 	}
 	(void)server_event(
 		call->srv, snapshot_source(call->srv, s), forked.type, NULL, forked.data);
-	return api_reply(call, 201, json_pack("{s:o}", "sandboxes", list));
+	rc = api_reply(call, 201, answer_of(list));
+	json_decref(list);
+	return rc;
 }
 
 int api_snapshot_fork(struct api_call *call, struct err *err)

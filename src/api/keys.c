@@ -72,15 +72,49 @@ static void sweep(struct catalogue *c)
 
 /* --- keys --- */
 
+/* @doc: stolen. */
+static int write_row(struct api_call *call, json_t *doc, struct err *err)
+{
+	cleanup_free char *text = NULL;
+
+	(void)json_object_set_new(doc, "hash", json_string(call->key_hash));
+	(void)json_object_set_new(doc, "time", json_integer((json_int_t)clock_wall_ns()));
+	text = json_dumps(doc, JSON_COMPACT);
+	json_decref(doc);
+	return catalogue_put(
+		call->srv->catalogue, CATALOGUE_KEYS, call->key, NULL, NULL, text, false, err);
+}
+
+int keys_note(struct api_call *call, json_t *made, struct err *err)
+{
+	if (call != NULL && call->key != NULL)
+		return write_row(call, json_pack("{s:o}", "made", made), err);
+	json_decref(made);
+	return 0;
+}
+
+const json_t *keys_begun(const struct api_call *call, const struct sandbox *sb)
+{
+	const char *id = json_string_value(json_object_get(call->made, "sandbox"));
+
+	return id != NULL && str_eq(id, sb->id) ? call->made : NULL;
+}
+
+int keys_answer(struct api_call *call, int status, const char *text, struct err *err)
+{
+	int rc;
+
+	if (call->key == NULL)
+		return 0;
+	rc = write_row(call, json_pack("{s:i,s:s}", "status", status, "body", text), err);
+	call->remembered = rc == 0;
+	return rc;
+}
+
 void keys_store(struct api_call *call, int status, const char *text)
 {
-	json_t *doc = json_pack("{s:s,s:i,s:s,s:I}", "hash", call->key_hash, "status", status,
-		"body", text, "time", (json_int_t)clock_wall_ns());
-	cleanup_free char *dump = json_dumps(doc, JSON_COMPACT);
-
-	json_decref(doc);
-	(void)!catalogue_put(
-		call->srv->catalogue, CATALOGUE_KEYS, call->key, NULL, NULL, dump, false, NULL);
+	if (!call->remembered)
+		(void)!keys_answer(call, status, text, NULL);
 	if (call->srv->keys_stored++ % SWEEP_EVERY == 0)
 		sweep(call->srv->catalogue);
 }
@@ -122,7 +156,7 @@ static int refuse_damaged(struct api_call *call, const json_t *doc, struct err *
 		"see whether it was done, and use another key: this one is free again a day after its damage was found");
 }
 
-/* Return: 1 when the first answer was given again, 0 to go on, -errno. */
+/* Return: 1 when the first answer was given again, 0 to go on, -errno. What was done without an answer is in @call->made then. */
 static int key_replay(struct api_call *call, struct err *err)
 {
 	cleanup_free char *text = NULL;
@@ -148,6 +182,9 @@ static int key_replay(struct api_call *call, struct err *err)
 	if (!str_eq(hash, call->key_hash) && !ablated("idempotency_hash")) {
 		rc = err_raise(
 			err, ERR_IDEMPOTENCY, "the idempotency key was used with another request");
+	} else if (body == NULL && json_object_get(doc, "made") != NULL) {
+		call->made = json_incref(json_object_get(doc, "made"));
+		rc = 0;
 	} else {
 		http_reply(call->conn, (int)json_integer_value(json_object_get(doc, "status")),
 			"application/json", "Idempotency-Replayed: true\r\n", body,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/rewind.c - a sandbox becomes again what it, or what it was forked from, was at a snapshot. */
 #include "api/identity.h"
+#include "api/keys.h"
 #include "api/memories.h"
 #include "api/moments.h"
 #include "api/readings.h"
@@ -36,7 +37,38 @@ static json_t *rewound(const struct sandbox *sb, const struct snapshot *s)
 		json_object_get(s->doc, "name"), "epoch_before", (json_int_t)sandbox_epoch(sb));
 }
 
-static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, struct err *err)
+/** struct rewind_how - what a request says of it. */
+struct rewind_how {
+	bool files_only;       /* the processes that the snapshot has stay in it */
+	bool keep;             /* the identity */
+	bool runs;             /* it is to run behind it, since it ran before */
+	struct api_call *call; /* the request, whose key remembers how far it has come */
+};
+
+/* With the key of the request: from here on it is not done again, but finished (finish()). */
+static int save_rewound(struct sandbox *sb, const struct rewind_how *how, struct err *err)
+{
+	struct catalogue *c = sb->srv->catalogue;
+	int rc = catalogue_begin(c, true, err);
+
+	if (rc < 0)
+		return rc;
+	rc = keys_note(how->call,
+		json_pack("{s:s,s:b,s:O,s:I,s:O?}", "sandbox", sb->id, "runs", (int)how->runs,
+			"snapshot", json_object_get(sb->doc, "base"), "epoch",
+			(json_int_t)sandbox_epoch(sb), "started",
+			json_object_get(sb->doc, "started")),
+		err);
+	if (rc == 0)
+		rc = sandbox_save(sb, true, err);
+	if (rc == 0)
+		return catalogue_commit(c, err);
+	catalogue_abort(c);
+	return rc;
+}
+
+static int rewind_commit(struct sandbox *sb, struct snapshot *s, const struct rewind_how *how,
+	json_t *event, struct err *err)
 {
 	int rc;
 
@@ -53,7 +85,7 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, 
 	sandbox_will_tell(sb, EVENT_SANDBOX_REWOUND, event);
 	if (rc == 0 && (rc = fault("rewind.commit.before")) < 0)
 		(void)err_raise_sys(err, rc, "write what is rewound to");
-	return rc == 0 ? sandbox_save(sb, true, err) : rc;
+	return rc == 0 ? save_rewound(sb, how, err) : rc;
 }
 
 /* A power cut behind the commit, which is synced, must find on the disk what it names. */
@@ -70,14 +102,15 @@ static int sync_layers(struct server *srv, const struct snapshot *s, struct err 
  * Before the commit it is what it was, from there on it is the snapshot: the live directory goes, and as long as it has not (`rewinding` in the document), nobody looks at it; whoever
  * starts the sandbox next, this server or another one, removes it first.
  */
-static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
+static int rewind_files(
+	struct sandbox *sb, struct snapshot *s, const struct rewind_how *how, struct err *err)
 {
 	int rc = sync_layers(sb->srv, s, err); /* waits, and others may write the document */
 	json_t *was = json_copy(sb->doc), *event = rewound(sb, s);
 	cleanup_free char *memory = sb->state == SANDBOX_SUSPENDED ? str_dup(memory_of(was)) : NULL;
 
 	if (rc == 0)
-		rc = rewind_commit(sb, s, event, err);
+		rc = rewind_commit(sb, s, how, event, err);
 	if (rc < 0)
 		sandbox_take_back(sb, was);
 	json_decref(was);
@@ -119,7 +152,8 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 }
 
 /* Its processes cannot be had back, and the catalogue may refuse (full disk): it is asked before they end. */
-static int rewind_halt(struct sandbox *sb, const struct live *to, struct err *err)
+static int rewind_halt(
+	struct sandbox *sb, const struct live *to, const struct rewind_how *how, struct err *err)
 {
 	int rc;
 
@@ -128,6 +162,9 @@ static int rewind_halt(struct sandbox *sb, const struct live *to, struct err *er
 	if (rc < 0)
 		return err_raise_sys(err, rc, "write sandbox '%s'", sb->name);
 	rc = sandbox_save(sb, false, err);
+	if (rc == 0) /* who asks again behind a server that dies with it stopped wants it to run */
+		rc = keys_note(how->call,
+			json_pack("{s:s,s:b}", "sandbox", sb->id, "runs", (int)how->runs), err);
 	if (rc < 0)
 		return rc;
 	if (to != NULL) {
@@ -137,36 +174,53 @@ static int rewind_halt(struct sandbox *sb, const struct live *to, struct err *er
 	return sandbox_halt(sb, "rewind", 0, err);
 }
 
-/** struct rewind_how - what a request says of it. */
-struct rewind_how {
-	bool files_only; /* the processes that the snapshot has stay in it */
-	bool keep;       /* the identity */
-};
+/* The processes that it comes back with: *@ret, or NULL: none. Return: 0 or an error. */
+static int recall(
+	struct snapshot *s, const struct rewind_how *how, struct live **ret, struct err *err)
+{
+	*ret = NULL;
+	if (!snapshot_has_processes(s) || how->files_only)
+		return 0;
+	*ret = snapshot_recall(how->call->srv, s, err);
+	return *ret != NULL ? 0 : -EIO;
+}
+
+/* Behind the commit: the old files go, and it runs again. */
+static int come_back(struct sandbox *sb, const struct snapshot *s, struct live *live,
+	const struct rewind_how *how, struct err *err)
+{
+	int rc = sandbox_settle_rewind(sb, err);
+
+	if (rc == 0 && live != NULL) {
+		live_restoring(sb, "rewind");
+		identity_choose(sb, json_object_get(s->doc, "config"), how->keep);
+	}
+	if (rc == 0 && (how->runs || live != NULL))
+		rc = sandbox_start(sb, live, false, err);
+	if (rc == 0 && live != NULL && !how->keep)
+		identity_tell(sb);
+	return rc;
+}
 
 static int rewind_locked(
 	struct sandbox *sb, struct snapshot *s, const struct rewind_how *how, struct err *err)
 {
-	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
-			   sb->state == SANDBOX_SUSPENDED;
 	struct live *live = NULL;
 	bool halted;
 	/* before anything happens to the sandbox */
 	int rc = sandbox_settle_files(sb, err);
 
+	if (rc == 0)
+		rc = recall(s, how, &live, err);
 	if (rc < 0)
 		return rc;
-	if (snapshot_has_processes(s) && !how->files_only) {
-		live = snapshot_recall(sb->srv, s, err);
-		if (live == NULL)
-			return -EIO;
-	}
 	halted = sb->keeper != NULL;
-	rc = halted ? rewind_halt(sb, live, err) : 0;
+	rc = halted ? rewind_halt(sb, live, how, err) : 0;
 	if (rc < 0)
 		return rc;
 	if (live != NULL)
 		execs_come_back(sb, live->execs);
-	rc = rewind_files(sb, s, err);
+	rc = rewind_files(sb, s, how, err);
 	if (rc < 0 && halted)
 		hold_drop(sb);
 	if (rc < 0 && !halted)
@@ -174,16 +228,52 @@ static int rewind_locked(
 	if (rc < 0 && halted)
 		return err_hint(err, rc,
 			"it was not rewound and is stopped: its processes had ended for it, its files are as they were; 'cay start' lets it run again");
-	if (rc == 0)
-		rc = sandbox_settle_rewind(sb, err);
-	if (rc == 0 && live != NULL) {
-		live_restoring(sb, "rewind");
-		identity_choose(sb, json_object_get(s->doc, "config"), how->keep);
-	}
-	if (rc == 0 && (was_running || live != NULL))
-		rc = sandbox_start(sb, live, false, err);
-	if (rc == 0 && live != NULL && !how->keep)
-		identity_tell(sb);
+	return rc == 0 ? come_back(sb, s, live, how, err) : rc;
+}
+
+/* --- asked for again --- */
+
+/* Has nobody let it run, or changed what it is, since that commit? */
+static bool is_left_so(const struct sandbox *sb, const json_t *begun)
+{
+	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) &&
+	       (uint64_t)json_integer_value(json_object_get(begun, "epoch")) == sandbox_epoch(sb) &&
+	       json_equal(json_object_get(begun, "started"), json_object_get(sb->doc, "started"));
+}
+
+/* It is the snapshot since the commit that the key remembers. What the server died before, or what failed, is done now; whatever became of it since stays. */
+static int finish(
+	struct sandbox *sb, struct snapshot *s, const struct rewind_how *how, struct err *err)
+{
+	struct live *live = NULL;
+	int rc = recall(s, how, &live, err);
+
+	if (rc < 0)
+		return rc;
+	if (live != NULL)
+		execs_come_back(sb, live->execs);
+	return come_back(sb, s, live, how, err);
+}
+
+static int rewind_to(struct sandbox *sb, const char *point, struct rewind_how *how, struct err *err)
+{
+	const json_t *begun = keys_begun(how->call, sb);
+	const char *committed = json_string_value(json_object_get(begun, "snapshot"));
+	struct snapshot *s;
+	int rc;
+
+	if (committed != NULL && !is_left_so(sb, begun))
+		return 0;
+	s = snapshot_find(sb->srv, committed != NULL ? committed : point, err);
+	rc = s == NULL ? -ENOENT : committed != NULL ? 0 : rewind_check(sb, s, err);
+	if (rc < 0)
+		return rc;
+	how->runs = json_is_true(json_object_get(begun, "runs")) || sb->state == SANDBOX_RUNNING ||
+		    sb->state == SANDBOX_PAUSED || sb->state == SANDBOX_SUSPENDED;
+	snapshot_hold(s);
+	rc = committed != NULL ? finish(sb, s, how, err) : rewind_locked(sb, s, how, err);
+	execs_came_back(sb);
+	snapshot_release(sb->srv, s);
 	return rc;
 }
 
@@ -195,8 +285,8 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 	struct rewind_how how = {
 		.files_only = json_is_true(json_object_get(call->body, "files_only")),
 		.keep = json_is_true(json_object_get(call->body, "keep_identity")),
+		.call = call,
 	};
-	struct snapshot *s;
 	int rc;
 
 	if (sb == NULL)
@@ -208,14 +298,7 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 	if (rc == 0)
 		rc = sandbox_lock(sb, err);
 	if (rc == 0) {
-		s = snapshot_find(call->srv, point, err);
-		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;
-		if (rc == 0) {
-			snapshot_hold(s);
-			rc = rewind_locked(sb, s, &how, err);
-			execs_came_back(sb);
-			snapshot_release(call->srv, s);
-		}
+		rc = rewind_to(sb, point, &how, err);
 		sandbox_unlock(sb);
 	}
 	if (rc == 0)

@@ -347,6 +347,7 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 	for (size_t i = 0; i < call->n_values; i++)
 		free(call->values[i].text);
 	json_decref(call->body);
+	json_decref(call->made);
 	free(call->key);
 	free(err);
 	free(call);

@@ -61,6 +61,8 @@ struct api_call {
 	json_t *body; /* an object; {} when there was none */
 	char *key;    /* Idempotency-Key, or NULL */
 	char key_hash[65];
+	json_t *made; /* what a request with this key had done before it was answered (keys_note()), or NULL */
+	bool remembered; /* the answer is written under the key */
 };
 
 /** api_dispatch() - http_handler: find the route, check everything, call it, answer its error. @ctx: struct server. */

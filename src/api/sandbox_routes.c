@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/idle.h"
+#include "api/keys.h"
 #include "api/suspend.h"
 #include "api/telling.h"
 #include "api_handlers.h"
@@ -258,9 +259,22 @@ int api_sandbox_pause(struct api_call *call, struct err *err)
 	return locked(call, do_pause, COMMAND_REFUSES, err);
 }
 
-static int do_suspend(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
+/* @call is about to bring @sb into another state: whoever asks again with its key, and finds it there, has what was asked for. */
+static int note_move(struct api_call *call, const struct sandbox *sb, struct err *err)
 {
-	return sandbox_suspend(sb, "asked for", err);
+	return keys_note(call, json_pack("{s:s}", "sandbox", sb->id), err);
+}
+
+static int do_suspend(struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	bool begun = keys_begun(call, sb) != NULL;
+	int rc = begun && sb->state == SANDBOX_SUSPENDED ? sandbox_settle_suspend(sb, err) : 0;
+
+	if (rc < 0 || (begun && sb->state == SANDBOX_SUSPENDED))
+		return rc;
+	if (sb->state == SANDBOX_RUNNING)
+		rc = note_move(call, sb, err);
+	return rc == 0 ? sandbox_suspend(sb, "asked for", err) : rc;
 }
 
 int api_sandbox_suspend(struct api_call *call, struct err *err)
@@ -280,13 +294,20 @@ static int resume_suspended(struct sandbox *sb, bool files_only, struct err *err
 
 static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)
 {
+	bool files_only = json_is_true(json_object_get(call->body, "files_only"));
 	int rc;
 
-	if (sb->state == SANDBOX_SUSPENDED)
-		return resume_suspended(
-			sb, json_is_true(json_object_get(call->body, "files_only")), err);
-	if (sb->state != SANDBOX_PAUSED)
+	if (keys_begun(call, sb) != NULL && sb->state == SANDBOX_RUNNING)
+		return 0;
+	if (keys_begun(call, sb) != NULL && files_only && sb->state == SANDBOX_STOPPED)
+		return sandbox_start(sb, NULL, false, err); /* its processes had been given up */
+	if (sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_PAUSED)
 		return wrong_state(sb, "resumed", err);
+	rc = note_move(call, sb, err);
+	if (rc < 0)
+		return rc;
+	if (sb->state == SANDBOX_SUSPENDED)
+		return resume_suspended(sb, files_only, err);
 	rc = keeper_verb(sb, "thaw", "resume", err);
 	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL, err);
 }

@@ -788,6 +788,7 @@ struct snapshot_wish {
 	bool live;     /* with its processes */
 	bool for_fork; /* nobody has asked for it: it goes when no sandbox continues from it */
 	json_t *steps; /* numbers of the steps behind which it is taken (api/steps.h), or NULL */
+	struct api_call *call; /* the request that asks for it, whose key remembers it; or NULL */
 };
 
 /** snapshots_tell_again() - after a start of the server: what they announced (api/telling.h) and is not in the journal is told now. */

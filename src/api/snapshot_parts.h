@@ -47,6 +47,9 @@ json_t *snapshot_unsynced(struct server *srv, const struct snapshot *s);
 /** snapshot_make_durable() - sync its layers, then say so in the catalogue. Context: waits. */
 int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err);
 
+/** snapshot_keep_promise() - the same, for whoever has asked for a durable one. Return: 0, or an error that says that it is there all the same. Context: waits. */
+int snapshot_keep_promise(struct server *srv, struct snapshot *s, struct err *err);
+
 /** snapshot_verify() - compare its layers with their manifests; the state becomes `verified` or `corrupt`. Return: 0 or an error. Context: waits. */
 int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err);
 

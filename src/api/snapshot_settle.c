@@ -93,6 +93,16 @@ int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *er
 	return rc;
 }
 
+int snapshot_keep_promise(struct server *srv, struct snapshot *s, struct err *err)
+{
+	int rc = snapshot_make_durable(srv, s, err);
+
+	if (rc < 0)
+		err_context(err, "snapshot '%s' is sealed, but not durable",
+			snapshot_name(s) != NULL ? snapshot_name(s) : s->id);
+	return rc;
+}
+
 #define SETTLE_AFTER_NS \
 	(5 * NS_PER_S) /* what is forked, tried and thrown away within seconds is not worth a sync */
 

@@ -6,6 +6,7 @@
  * catalogue is written durably, then it is answered. A layer that the catalogue does not know after a crash is removed (captured) or put back (sealed) by the
  * job `recover`.
  */
+#include "api/keys.h"
 #include "api/moments.h"
 #include "api/readings.h"
 #include "api/snapshot_parts.h"
@@ -79,8 +80,9 @@ static json_t *snapshot_document(const char *id, const char *name, const struct 
 	return doc;
 }
 
-/* The snapshot, what the holders have saved for it and what it changes in its sandbox, as one transaction. */
-static int commit(struct snapshot *s, struct moment *m, bool sealed, struct err *err)
+/* The snapshot, what the holders have saved for it, what it changes in its sandbox and that @call has it, as one transaction. */
+static int commit(
+	struct snapshot *s, struct moment *m, bool sealed, struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = m->sb;
 	struct catalogue *c = sb->srv->catalogue;
@@ -100,6 +102,8 @@ static int commit(struct snapshot *s, struct moment *m, bool sealed, struct err 
 		rc = snapshot_save(sb->srv, s, false, err);
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
+	if (rc == 0)
+		rc = keys_note(call, json_pack("{s:s}", "snapshot", s->id), err);
 	if (rc == 0)
 		rc = catalogue_commit(c, err);
 	else
@@ -147,7 +151,7 @@ static struct snapshot *snapshot_of(
 	snapshot_set_live(s, TAKE_PTR(m->memory), json_incref(m->figures));
 	event = created(s, m, wish);
 	snapshot_announce(sb->srv, s, EVENT_SNAPSHOT_CREATED, event);
-	rc = commit(s, m, sealed, err);
+	rc = commit(s, m, sealed, wish->call, err);
 	(void)telling_done(s->doc);
 	if (rc < 0) {
 		(void)json_object_set(sb->doc, "layers", before);
@@ -247,10 +251,7 @@ struct snapshot *snapshot_take(
 		sandbox_settle_files(sb, err) < 0)
 		return NULL;
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
-	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {
-		err_context(err, "snapshot '%s' is sealed, but not durable",
-			wish->name != NULL ? wish->name : s->id);
+	if (s != NULL && wish->durable && snapshot_keep_promise(sb->srv, s, err) < 0)
 		return NULL;
-	}
 	return s;
 }

@@ -340,26 +340,64 @@ void snapshot_forget(struct server *srv, struct snapshot *s)
 
 /* --- routes --- */
 
-int api_snapshot_create(struct api_call *call, struct err *err)
+/* Its processes went with the server that died before they were on disk. */
+static bool has_lost_processes(struct snapshot *s)
+{
+	return json_is_object(json_object_get(s->doc, "live")) && !snapshot_has_processes(s);
+}
+
+/*
+ * The server may have died, or the disk been full, between making it and the answer: the key remembers it. *@ret: it, as durable as was promised; NULL: there is none, or what was left of it was of
+ * no use and has been removed. Context: may wait.
+ */
+static int taken_before(struct api_call *call, struct snapshot **ret, struct err *err)
+{
+	const char *id = json_string_value(json_object_get(call->made, "snapshot"));
+	struct snapshot *s = NULL;
+
+	*ret = NULL;
+	while (id != NULL && (s = by_id(call->srv, id)) != NULL && s->settling)
+		(void)waiters_wait(&call->srv->settled, 0);
+	if (s == NULL)
+		return 0;
+	if (has_lost_processes(s))
+		return snapshot_drop(call->srv, s, err);
+	*ret = s;
+	return snapshot_name(s) != NULL ? snapshot_keep_promise(call->srv, s, err) : 0;
+}
+
+static struct snapshot *take_asked(struct api_call *call, struct err *err)
 {
 	const char *name = json_string_value(json_object_get(call->body, "name"));
 	const json_t *files_only = json_object_get(call->body, "files_only");
-	struct sandbox *sb;
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 	struct snapshot *s = NULL;
 
-	sb = sandbox_find(call->srv, call->segments[0], err);
 	if (sb == NULL)
-		return -ENOENT;
+		return NULL;
 	if (sandbox_lock_beside(sb, err) == 0) {
 		s = snapshot_take(sb,
 			&(struct snapshot_wish){ .name = name,
 				.durable = name != NULL,
 				.live = files_only != NULL ? json_is_false(files_only)
-							   : sb->state == SANDBOX_RUNNING },
+							   : sb->state == SANDBOX_RUNNING,
+				.call = call },
 			err);
 		sandbox_unlock(sb);
 	}
 	sandbox_unref(sb);
+	return s;
+}
+
+int api_snapshot_create(struct api_call *call, struct err *err)
+{
+	struct snapshot *s;
+	int rc = taken_before(call, &s, err);
+
+	if (rc < 0)
+		return rc;
+	if (s == NULL)
+		s = take_asked(call, err);
 	return s != NULL ? api_reply(call, 201, snapshot_object(s)) : -EIO;
 }
 

@@ -34,7 +34,7 @@ REFUSED = {
     "LIMIT_BYTES": ("2000T", "must be from 1 to 1125899906842624"), "LIMIT_ENTRIES": ("1000000001", "must be from 1 to 1000000000, not 1000000001"), "LIMIT_TIME": ("1000h", "must be from 1 to 2147483647")}
 # of cay ps
 FILTER = ("k=" + TEXT[:600], "is longer than 512 bytes")
-WORDS = {"RUN": ["--no-cwd", "--", "true"], "EXEC": ["box", "--", "true"], "ATTACH": ["box", "EXEC"], "KILL": ["box", "EXEC"], "LOGS": ["box"], "STOP": ["box"], "SET": ["box"], "SNAPSHOT": ["box"], "FORK": ["box"],
+WORDS = {"RUN": ["--no-cwd", "--", "true"], "EXEC": ["box", "--", "true"], "ATTACH": ["box", "EXEC"], "KILL": ["box", "EXEC"], "LOGS": ["box"], "STOP": ["box"], "SET": ["box"], "SNAPSHOT": ["box"], "FORK": ["box"], "REWIND": ["box", "none"],
          "APPLY": ["box"], "NET": ["box"], "POLICY_EXPLAIN": ["box", "https://x.example/"], "IMAGE_IMPORT": ["/etc/passwd"]}
 
 

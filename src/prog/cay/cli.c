@@ -257,16 +257,13 @@ int cli_send_again(struct cli *cli, const char *method, const char *target, cons
 	return send_to_some_server(cli, method, target, headers, body, true);
 }
 
-int cli_call(
-	struct cli *cli, const char *method, const char *target, const json_t *body, json_t **ret)
+/* The JSON answer whose head has come. */
+static int read_answer(struct cli *cli, json_t **ret)
 {
 	struct buf text = BUF_INIT(ANSWER_MAX);
-	int rc = cli_send(cli, method, target, NULL, body);
+	int rc = http_client_body_all(&cli->http, &text);
 	json_t *answer = NULL;
 
-	if (rc < 0)
-		return rc;
-	rc = http_client_body_all(&cli->http, &text);
 	if (rc == 0)
 		answer = text.n == 0 ? json_null()
 				     : json_loadb(text.p, text.n, JSON_DECODE_ANY, NULL);
@@ -280,6 +277,36 @@ int cli_call(
 	else
 		json_decref(answer);
 	return 0;
+}
+
+int cli_call(
+	struct cli *cli, const char *method, const char *target, const json_t *body, json_t **ret)
+{
+	int rc = cli_send(cli, method, target, NULL, body);
+
+	return rc < 0 ? rc : read_answer(cli, ret);
+}
+
+char *cli_key_header(struct cli *cli, const char *key)
+{
+	if (*key != '\0' && key[strcspn(key, "\r\n")] == '\0')
+		return str_dupf("Idempotency-Key: %s\r\n", key);
+	(void)err_raise(&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
+	return NULL;
+}
+
+int cli_call_keyed(
+	struct cli *cli, const char *method, const char *target, const json_t *body, json_t **ret)
+{
+	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
+	cleanup_free char *header = NULL;
+	int rc;
+
+	if (key == NULL)
+		return cli_call(cli, method, target, body, ret);
+	header = cli_key_header(cli, key);
+	rc = header != NULL ? cli_send_again(cli, method, target, header, body) : -EINVAL;
+	return rc < 0 ? rc : read_answer(cli, ret);
 }
 
 int cli_get(struct cli *cli, const char *target, json_t **ret)

@@ -80,6 +80,13 @@ int cli_lost(struct cli *cli, int rc);
 int cli_call(struct cli *cli, const char *method, const char *target, const json_t *body,
 	json_t **ret) attr_must_use;
 
+/** cli_key_header() - the header line for idempotency key @key; owned by the caller. NULL with @cli->err filled: it is no line of text. */
+char *cli_key_header(struct cli *cli, const char *key);
+
+/** cli_call_keyed() - cli_call() with the key of --idempotency-key, if that was given: then it is sent again when the server goes away without an answer. */
+int cli_call_keyed(struct cli *cli, const char *method, const char *target, const json_t *body,
+	json_t **ret) attr_must_use;
+
 /** cli_get() - GET an object. */
 int cli_get(struct cli *cli, const char *target, json_t **ret) attr_must_use;
 

@@ -41,14 +41,13 @@ static int start_exec(
 	const char *asked = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
 	const struct id made = id_new();
 	const char *key = asked != NULL ? asked : made.s; /* so that it may be sent twice */
-	cleanup_free char *header = str_dupf("Idempotency-Key: %s\r\n", key);
+	cleanup_free char *header = cli_key_header(cli, key);
 	cleanup_json json_t *body = NULL;
 	struct buf text = BUF_INIT(ANSWER_MAX);
 	int rc;
 
-	if (*key == '\0' || key[strcspn(key, "\r\n")] != '\0')
-		return err_raise(
-			&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
+	if (header == NULL)
+		return -EINVAL;
 	rc = exec_spec_make(cli, command, NULL, NULL, o->input, o->tty, &body);
 	if (rc == 0 && !cli_args_has(&cli->args, FLAG_DETACH)) /* for us, who attach */
 		(void)json_object_set_new(body, "hold", json_true());

@@ -14,7 +14,7 @@ int cmd_rewind(struct cli *cli)
 	if (cli_args_has(&cli->args, FLAG_KEEP_IDENTITY))
 		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "rewinding";
-	rc = cli_call(cli, "POST", target, body, &box);
+	rc = cli_call_keyed(cli, "POST", target, body, &box);
 	if (rc < 0)
 		return rc;
 	return cli_print_named(cli, box);
@@ -47,9 +47,9 @@ int cmd_fork(struct cli *cli)
 	if (cli_args_has(&cli->args, FLAG_KEEP_IDENTITY))
 		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "forking";
-	rc = cli_call(cli, "POST", point, body, &answer);
+	rc = cli_call_keyed(cli, "POST", point, body, &answer);
 	if (rc < 0 && cli->err.code == ERR_NOT_FOUND && strchr(from, '@') == NULL)
-		rc = cli_call(cli, "POST", box, body, &answer);
+		rc = cli_call_keyed(cli, "POST", box, body, &answer);
 	if (rc < 0)
 		return rc;
 	if (cli->json)

@@ -7,26 +7,17 @@
 
 int cmd_create(struct cli *cli)
 {
-	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
-	cleanup_free char *header = key != NULL ? str_dupf("Idempotency-Key: %s\r\n", key) : NULL;
 	cleanup_json json_t *spec = NULL, *box = NULL;
-	struct buf text = BUF_INIT(ANSWER_MAX), warning = BUF_INIT(1U << 20);
+	struct buf warning = BUF_INIT(1U << 20);
 	int rc = sandbox_spec_make(cli, &spec, NULL);
 
-	if (rc == 0 && key != NULL && (*key == '\0' || key[strcspn(key, "\r\n")] != '\0'))
-		rc = err_raise(&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
 	cli->doing = "making the sandbox";
 	if (rc == 0)
-		rc = cli_send(cli, "POST", "/v1/sandboxes", header, spec);
+		rc = cli_call_keyed(cli, "POST", "/v1/sandboxes", spec, &box);
 	if (rc < 0) {
 		image_missing_explain(cli);
 		return rc;
 	}
-	rc = http_client_body_all(&cli->http, &text);
-	box = rc == 0 ? json_loadb(text.p, text.n, 0, NULL) : NULL;
-	buf_free(&text);
-	if (box == NULL)
-		return cli_lost(cli, rc < 0 ? rc : -EBADMSG);
 	sandbox_not_shown(&warning, box, "\n");
 	(void)!write(STDERR_FILENO, warning.p, warning.n);
 	buf_free(&warning);

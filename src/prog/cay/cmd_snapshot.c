@@ -29,7 +29,7 @@ int cmd_snapshot(struct cli *cli)
 	else if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
 		(void)json_object_set_new(body, "files_only", json_true());
 	cli->doing = "taking the snapshot";
-	rc = cli_call(cli, "POST", target, body, &snapshot);
+	rc = cli_call_keyed(cli, "POST", target, body, &snapshot);
 	return rc < 0 ? rc : print_snapshot(cli, snapshot);
 }
 
