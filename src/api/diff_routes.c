@@ -388,6 +388,13 @@ static int apply_undo(struct server *srv, const char *id, bool ends, struct err 
 	return rc;
 }
 
+/* Its answer is here: what said until now that it was done goes. Of a job that fails the next start clears up. */
+static void apply_taken(struct server *srv, const char *id)
+{
+	(void)!job_run(srv, json_pack("{s:s,s:s}", "verb", "undo_apply", "apply", id), NULL, NULL,
+		NULL, NULL);
+}
+
 static int apply_job(struct apply *a, json_t **ret, struct err *err)
 {
 	struct gather g = { .changes = json_array(),
@@ -415,6 +422,9 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 	(void)json_object_set(request, "paths", json_object_get(a->call->body, "paths"));
 	rc = job_run(a->call->srv, request, gather_frame, &g, &ok, err);
 	if (rc == 0) {
+		if (json_is_true(json_object_get(ok, "journal")))
+			apply_taken(a->call->srv, id.s);
+		(void)json_object_del(ok, "journal");
 		(void)json_object_set_new(ok, "n", json_incref(json_object_get(ok, "changes")));
 		(void)json_object_set(ok, "changes", g.changes);
 		(void)json_object_update(ok, g.lists);

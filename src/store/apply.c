@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/id.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "store/source.h"
 #include "store/tree.h"
@@ -595,6 +596,15 @@ void apply_abandon(const struct store *store, const json_t *journal)
 	(void)settle(dir, name, journal);
 }
 
+/* It says no more than that the apply was done: who was not answered asks for that (apply_recover()). */
+static void empty(int dir, const char *name)
+{
+	cleanup_fd int fd = openat(dir, name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		log_warn("store", "empty the journal '%s': %s", name, strerror(errno));
+}
+
 int apply_run(const struct store *store, const json_t *journal, struct err *err)
 {
 	cleanup_fd int dir = open_journals(store);
@@ -634,7 +644,10 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 		rc = err_raise_sys(err, -EIO, "finish the apply");
 	apply_discard(journal);
 	(void)unlinkat(dir, name, 0);
-	(void)unlinkat(dir, done, 0);
+	if (rc < 0)
+		(void)unlinkat(dir, done, 0);
+	else
+		empty(dir, done);
 	return rc;
 }
 

@@ -63,7 +63,7 @@ int apply_begin(const struct store *store, const json_t *journal, struct err *er
 void apply_abandon(const struct store *store, const json_t *journal);
 
 /**
- * apply_run() - write @journal to STATE/apply, do its steps, mark it done, clean up. Everything is staged already.
+ * apply_run() - write @journal to STATE/apply, do its steps, mark it done, clean up. Everything is staged already. What says that it was done stays until apply_recover().
  * Return: 0; -errno with @err when it was undone: %ERR_CONFLICT when something on the host moved under our hands. Where not all of it could be undone
  * the staging directories stay, and the journal as STATE/apply/ID.json.failed: @err names both.
  */

@@ -350,6 +350,7 @@ static int carry_out(struct plan *p, const char *id, struct err *err)
 	if (rc == 0) {
 		remember(p);
 		follow(p);
+		(void)fault("store.apply.over");
 	}
 	json_decref(journal);
 	return rc;
@@ -393,13 +394,14 @@ static int send_lists(struct plan *p)
 	return rc;
 }
 
+/* @ok: `journal` says that one is left, which has to go when the answer has been taken (`undo_apply`). */
 static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 {
 	const json_t *trees = json_object_get(p->job->request, "trees");
 	const char *id = job_id(p->job->request, "apply", err);
 	uint64_t uid = 0, gid = 0;
 	json_int_t n = 0;
-	bool applied = false;
+	bool applied = false, journal = false;
 	int rc = id == NULL ? -EINVAL
 			    : job_number(p->job->request, "since_ns", 0, &p->since_ns, err);
 
@@ -431,13 +433,15 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 		return err_raise_sys(err, rc, "send the changes");
 	if (!only_check) {
 		rc = refuse(p, err);
-		if (rc == 0 && has_steps(p))
+		journal = has_steps(p);
+		if (rc == 0 && journal)
 			rc = carry_out(p, id, err);
 		if (rc < 0)
 			return rc;
 		applied = true;
 	}
-	*ok = json_pack("{s:b, s:I, s:I}", "applied", applied, "changes", n, "left", p->part.left);
+	*ok = json_pack("{s:b, s:I, s:I, s:b}", "applied", (int)applied, "changes", n, "left",
+		p->part.left, "journal", (int)journal);
 	return 0;
 }
 

@@ -251,9 +251,10 @@ def test_the_host_directory_is_never_written_by_the_sandbox(instance, tmp):
 
 def test_an_apply_whose_job_is_killed_is_undone_at_once(tmp):
     """The server lives on: nobody waits for its next start with half of the changes in his project."""
-    top = project(tmp)
-    for point, applied in (("store.apply.journal", False), ("store.apply.step:1", False), ("store.apply.step:4", False), ("store.apply.done", True)):
+    for point, applied in (("store.apply.journal", False), ("store.apply.step:1", False), ("store.apply.step:4", False), ("store.apply.done", True),
+                           ("store.apply.over", True)):
         instance = cay.Instance(tmp)
+        top = project(instance.dir)
         try:
             instance.start(CAY_FAULT=f"{point}=kill")
             with over(instance, top) as box:

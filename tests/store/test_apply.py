@@ -1564,7 +1564,9 @@ def test_what_was_applied_is_forgotten_with_its_sandbox(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
         w.write("a")
-        w.apply()
+        name = job.new_id()
+        w.apply(apply=name)
+        equal(pool.run("undo_apply", apply=name), {"undone": 0, "finished": 1}, "what says so stays until its answer was taken")
         kept = [f"{w.sandbox}.applied"]
         for verb in ("gc", "recover"):
             for sandboxes, want in (([w.sandbox], kept), ([], [])):
