@@ -111,10 +111,21 @@ static void capture_free(struct capture *c)
 
 /* ---- answering from here ---------------------------------------------------------------------------------------------------- */
 
+/* npm prints `error` as text, which its registries send there. Client packages of model APIs want an object. */
+static json_t *error_for(const struct exchange *x, const char *code)
+{
+	const char *rule = x->rule != NULL ? x->rule->name : NULL;
+
+	if (head_field(&x->request, "npm-command").p != NULL)
+		return json_pack(
+			"{s:s, s:s, s:s*}", "error", x->reason, "code", code, "rule", rule);
+	return json_pack(
+		"{s:{s:s, s:s, s:s*}}", "error", "code", code, "message", x->reason, "rule", rule);
+}
+
 static char *error_document(const struct exchange *x, const char *code)
 {
-	json_t *error = json_pack("{s:{s:s, s:s, s:s*}}", "error", "code", code, "message",
-		x->reason, "rule", x->rule != NULL ? x->rule->name : NULL);
+	json_t *error = error_for(x, code);
 	char *text = error != NULL ? json_dumps(error, JSON_COMPACT) : NULL;
 
 	json_decref(error);

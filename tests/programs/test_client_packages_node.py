@@ -105,3 +105,15 @@ def test_websockets_and_http2(fresh, tmp):
     thread.join()
     h1.close()
     h2.close()
+
+
+@require("root", "program:npm")
+def test_npm_shows_what_a_rule_says(instance):
+    """As text, which its registries send as `error`; everybody else gets the object."""
+    deny = {"name": "none", "match": {"host": "registry.npmjs.org", "method": "GET"}, "action": "deny", "deny": {"status": 403, "message": "ask a person for packages"}}
+    known = {"name": "known", "match": {"host": "registry.npmjs.org", "method": "POST"}, "action": "allow"}
+    with instance.sandbox(policy=json.dumps({"version": 1, "rules": [deny, known]})) as box:
+        done = instance.cay("exec", box, "--", "npm", "view", "left-pad", check=False, timeout=120)
+        contains(done.stderr, "403 Forbidden - GET https://registry.npmjs.org/left-pad - ask a person for packages")
+        other = instance.cay("exec", box, "--", "curl", "-s", "https://registry.npmjs.org/left-pad")
+        equal(json.loads(other.stdout), {"error": {"code": "denied", "message": "ask a person for packages", "rule": "none"}})
