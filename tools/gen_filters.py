@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile the system call profiles of defs/seccomp/ to BPF: gen_filters.py CC OUT PROFILE...
 
-Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell`, `ration` and `know` lines; and learn_NAME, to be
+Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell`, `ration`, `know` and `answer` lines; and learn_NAME, to be
 taken instead of that, which also tells of those of its `learn` lines. Of two filters the kernel takes the answer that is less than the other: so filter_NAME says TRACE for
 what is told, which without a tracer refuses it too, and allows what is learned.
 A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
@@ -73,6 +73,7 @@ class Profile:
         self.learned = {}    # the same
         self.rationed = {}   # the same
         self.known = set()
+        self.answered = set()
         self.otherwise = {}  # name -> action
 
     def read(self, path):
@@ -101,6 +102,8 @@ class Profile:
             of.setdefault(name.strip(), []).append(parse_conditions(conditions))
         elif verb == 'know':
             self.known.update(rest.split())
+        elif verb == 'answer':
+            self.answered.update(rest.split())
         elif verb == 'allow':
             self.set_all(rest.split(), ALLOW)
         elif verb == 'errno':
@@ -195,8 +198,9 @@ def compile_told(profile, numbers, arch, learns):
             there = calls.setdefault(name, [])
             there.extend(one for one in ((conditions, action) for conditions in alternatives) if one not in there)
     code = []
-    for name in sorted(profile.known):
-        code += [(JEQ, 0, 1, numbers[name]), (RET, 0, 0, KNOW)]
+    for names, action in ((profile.known, KNOW), (profile.answered, LEARN)):
+        for name in sorted(names):
+            code += [(JEQ, 0, 1, numbers[name]), (RET, 0, 0, action)]
     for name, alternatives in sorted(calls.items()):
         one = []
         for conditions, action in alternatives:

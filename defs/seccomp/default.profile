@@ -10,6 +10,7 @@
 #   ration NAME if COND [and COND]...    tell the keeper of it, which lets it go on, or refuses it with ENOBUFS where there is too much (sandbox/ration.h); behind its `allow`, and
 #                                        never what is told
 #   know NAME...                         tell the keeper of it, which takes note and lets it go on; behind its `allow`
+#   answer NAME...                       tell the keeper of it, which answers it instead of the kernel; behind its `allow`, which holds where nobody may listen
 # Several `allow … if` lines of one name are alternatives. A name that is nowhere listed answers ENOSYS, so programs fall back as on an older kernel.
 # A foreign architecture kills the process; x32 numbers answer ENOSYS.
 
@@ -58,6 +59,8 @@ allow sched_get_priority_max sched_get_priority_min sched_getaffinity sched_geta
 allow sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield set_thread_area get_thread_area set_tid_address setfsgid setfsuid setgid setgroups setitimer
 allow setpgid setpriority setregid setresgid setresuid setreuid setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
 allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
+# tells the size and load of the machine: its answer is that of the sandbox (docs/design/0007, *Size of the machine*)
+answer sysinfo
 allow landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
 # nothing shows it afterwards, and a live fork does not have it (docs/design/0006, *Refused*)
 know landlock_restrict_self

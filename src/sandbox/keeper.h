@@ -337,6 +337,14 @@ const char *keeper_state_name(enum keeper_state state);
  */
 bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *notice);
 
+/* --- keeper_sysinfo.c --- */
+
+/**
+ * keeper_sysinfo() - is the call of @notice sysinfo(2)? Then it is answered, or, where we may not write to its caller, left to the kernel.
+ * @listener: where it was told of; borrowed. Return: false: it is another one, and not answered.
+ */
+bool keeper_sysinfo(struct keeper *k, int listener, const struct seccomp_notif *notice);
+
 /* --- keeper_execs.c --- */
 
 /** keeper_needed_from() - offset of the oldest byte that an attached client of @e still needs; the end when there is none. */

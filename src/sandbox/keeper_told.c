@@ -230,6 +230,7 @@ void keeper_read_told(struct keeper *k, int *listener)
 		fd_close(listener);
 	else if (ioctl(*listener, SECCOMP_IOCTL_NOTIF_RECV, &notice) == 0 &&
 		 !keeper_ration(k, *listener, &notice.is) &&
+		 !keeper_sysinfo(k, *listener, &notice.is) &&
 		 !keeper_learn(k, *listener, &notice.is))
 		take(k, *listener, &notice.is);
 	k->told.spent_ns += clock_thread_ns() - began;

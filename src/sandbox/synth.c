@@ -19,16 +19,20 @@ unsigned int synth_cpus(const struct cgroup_limits *limits)
 	return want != 0 && want < have ? want : have;
 }
 
-static void write_meminfo(struct buf *out, const struct synth_view *view)
+uint64_t synth_memory(const struct cgroup_limits *limits)
 {
 	struct sysinfo info = { 0 };
-	uint64_t total, kb;
+	uint64_t have, want = limits->memory_bytes;
 
 	(void)sysinfo(&info);
-	total = (uint64_t)info.totalram * info.mem_unit;
-	if (view->limits.memory_bytes != 0 && view->limits.memory_bytes < total)
-		total = view->limits.memory_bytes;
-	kb = total / 1024;
+	have = (uint64_t)info.totalram * info.mem_unit;
+	return want != 0 && want < have ? want : have;
+}
+
+static void write_meminfo(struct buf *out, const struct synth_view *view)
+{
+	uint64_t kb = synth_memory(&view->limits) / 1024;
+
 	buf_fmt(out, "MemTotal:       %8lu kB\nMemFree:        %8lu kB\nMemAvailable:   %8lu kB\n",
 		kb, kb, kb);
 	buf_str(out,

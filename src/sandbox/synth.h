@@ -13,6 +13,9 @@
 /** synth_cpus() - how many CPUs the sandbox is shown: its CPU limit rounded up, at most those this process may use. */
 unsigned int synth_cpus(const struct cgroup_limits *limits);
 
+/** synth_memory() - bytes of memory that the sandbox is shown: its limit, at most what the machine has. */
+uint64_t synth_memory(const struct cgroup_limits *limits);
+
 /** enum synth_depends - what changes the text of a file: it is made ahead of time and written again only when that differs. SYNTH_START: processors, and how far the clocks are ahead. */
 enum synth_depends { SYNTH_NOTHING, SYNTH_CPUS, SYNTH_START, SYNTH_MEMORY };
 

@@ -242,6 +242,10 @@ def no_ksm():
     return None if os.path.exists("/sys/kernel/mm/ksm") else "no page merging in this kernel"
 
 
+def no_permissions():
+    return None if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 11) else "this kernel does not say what a mapping is"
+
+
 def pid_of_canary(session, sandbox):
     return {"pid": session.host.process_of_uid(session.posture[sandbox["id"]].base)}
 
@@ -347,6 +351,7 @@ INSIDE = [
     Case("KS-19", "EPERM", "a tracer outside", traced={r"modify_ldt\(": "EPERM"}),
     Case("KS-20", "ENOSYS", "descriptor table"),
     Case("KS-21", "EPERM", "a tracer outside", traced={r"pidfd_getfd\(": "EPERM", r"process_vm_readv\(": "EPERM"}),
+    Case("KS-22", "EFAULT", "the kernel's answers", unreachable=no_permissions),
     Case("LL-02", "nothing arrives", "listeners on the host's addresses", users=("root",), profiles=("default",),
          args=lambda s, b: {"port": s.host.listeners.port, "addresses": s.addresses(), "nonce": s.host.nonce}, seconds=60),
     Case("LL-02B", "lo only", "interfaces of the sandbox, from outside", check=lo_only),

@@ -93,6 +93,7 @@ PROBES = {
     "btrfs": (_has_btrfs, "no btrfs in this kernel, or no mkfs.btrfs"),
     "btrfs_squota": (lambda: _has_btrfs() and os.path.exists("/sys/fs/btrfs/features/simple_quota"), "no btrfs with simple quotas: pools are directories"),
     "timer_ids": (lambda: _release() >= (6, 15), "before Linux 6.15 POSIX timers cannot be given a number"),
+    "mapping_flags": (lambda: _release() >= (6, 11), "before Linux 6.11 nothing says quickly what may be done with a mapping"),
     "ping_sockets": (lambda: _release() >= (6, 18), "before Linux 6.18 sandboxes may not make ping sockets"),
     "userns": (_has_userns, "ordinary users may not make user namespaces here"),
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),

@@ -80,14 +80,17 @@ def profiles():
 
 
 def test_whoever_listens_is_told_of_what_is_refused_alone():
-    """The lower filter speaks up for exactly those calls for which the upper one says TRACE, and those that are to be known, and for no other architecture: of both answers the kernel takes the smaller one."""
-    rng, told, rationed = random.Random(8), 0, set()
+    """The lower filter speaks up for exactly those calls for which the upper one says TRACE, and those that are to be known or answered, and for no other architecture: of both answers the kernel takes the smaller one."""
+    rng, told, rationed, answered = random.Random(8), 0, set(), set()
     for name, profile, numbers, code in profiles():
         names, lower = {n: call for call, n in numbers.items()}, gen.compile_told(profile, numbers, ARCH, False)
         for number in range(0, 700):
             for args in interesting(profile, names.get(number), rng):
                 said, upper = run(lower, number, gen.ARCHES[ARCH], args), run(code, number, gen.ARCHES[ARCH], args)
                 known = gen.KNOW if names.get(number) in profile.known else gen.ALLOW
+                if names.get(number) in profile.answered:
+                    known = gen.LEARN
+                    answered.add((upper, names[number]))
                 if holds(profile.rationed.get(names.get(number), ()), args):
                     known = gen.LEARN
                     rationed.add((upper, names[number]))
@@ -96,6 +99,8 @@ def test_whoever_listens_is_told_of_what_is_refused_alone():
                 equal(run(lower, number, 0x40000003, args), gen.ALLOW)
                 told += said == gen.NOTIFY
     assert told > 10, told
+    # where nobody may listen the kernel answers
+    equal(answered, {(gen.ALLOW, "sysinfo")})
     # what is rationed goes on when it is granted: it must be allowed, or refused by what the kernel heeds before
     equal({upper & 0xFFFF0000 for upper, _ in rationed} - {gen.ALLOW, gen.ERRNO}, set())
     equal({name for upper, name in rationed if upper == gen.ALLOW}, {"socket", "setsockopt", "seccomp", "prctl"})

@@ -404,6 +404,26 @@ static void ks_21(struct run *r)
 	waitpid(pid, NULL, 0);
 }
 
+/* Whoever answers has more rights than who asks: into what only is to be read, of nobody, of a file, of the kernel. */
+static void ks_22(struct run *r)
+{
+	int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+	char *mine = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+	     *closed_off = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+	     *copy = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0),
+	     *file = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+	attempt(r, "sysinfo into a page that is only read", syscall(SYS_sysinfo, mine));
+	attempt(r, "sysinfo into a page that is closed", syscall(SYS_sysinfo, closed_off));
+	attempt(r, "sysinfo into a copy of a file", syscall(SYS_sysinfo, copy));
+	attempt(r, "sysinfo into a file", syscall(SYS_sysinfo, file));
+	attempt(r, "sysinfo into its own code", syscall(SYS_sysinfo, (void *)(uintptr_t)ks_21));
+	attempt(r, "sysinfo into the kernel", syscall(SYS_sysinfo, 0xffffffff81000000UL));
+	attempt(r, "sysinfo into the page of system calls",
+		syscall(SYS_sysinfo, 0xffffffffff600000UL));
+	(void)close(fd);
+}
+
 static void sc_02(struct run *r)
 {
 	int fd = open("/redcell/redcell", O_RDONLY | O_CLOEXEC);
@@ -491,6 +511,7 @@ const struct attack attacks_kernel[] = {
 	{ "KS-19", "makes segments of its own", ks_19 },
 	{ "KS-20", "secret memory", ks_20 },
 	{ "KS-21", "takes descriptors and memory of its own child", ks_21 },
+	{ "KS-22", "has an answer written where it may not write", ks_22 },
 	{ "SC-02", "asks the page cache about foreign files", sc_02 },
 	{ "SC-03", "turns page merging on", sc_03 },
 	{ "SC-03B", "offers memory for page merging", sc_03b },

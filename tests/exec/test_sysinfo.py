@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysinfo(2) tells the size of the sandbox, as /proc/meminfo does, and not the machine's (docs/design/0007, Size of the machine)."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from lib import cay, leaks
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoint"))
+from forking import rootless  # noqa: E402
+
+MIB = 1 << 20
+TIMEOUT = 60
+
+# What it says, member by member, and beside it what else tells of the same.
+LOOK = """
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def said():
+    room = ctypes.create_string_buffer(b"\\xff" * 112, 112)
+    before = float(open("/proc/uptime").read().split()[0])
+    assert libc.sysinfo(room) == 0
+    after = float(open("/proc/uptime").read().split()[0])
+    up, *loads, total, free, shared, buffers, swap, free_swap, procs, _, high, free_high, unit = struct.unpack("=10QHHxxxx2QI4x", room.raw)
+    assert before <= up <= after + 1, (before, up, after)
+    assert (shared, buffers, swap, free_swap, high, free_high, unit, procs) == (0, 0, 0, 0, 0, 0, 1, 1) and loads == [0, 0, 0]
+    return total, free
+total, free = said()
+held = bytearray(os.urandom(1 << 20) * 50)
+less = said()[1]
+shown = {line.split(":")[0]: int(line.split()[1]) << 10 for line in open("/proc/meminfo")}
+page = os.sysconf("SC_PAGE_SIZE")
+print(total, os.sysconf("SC_PHYS_PAGES") * page, shown["MemTotal"], 0 < free < total, free - less >= 45 << 20, 0 < os.sysconf("SC_AVPHYS_PAGES") * page < total)
+"""
+
+# Where it cannot be written, the kernel's own refusal, and nothing is changed there.
+BAD = """
+import ctypes, errno, mmap, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.syscall.restype = ctypes.c_long
+def area(protection, flags=0x22, fd=-1):
+    at = libc.mmap(None, ctypes.c_size_t(8192), protection, flags, fd, ctypes.c_long(0))
+    assert at != -1
+    return at
+def said(address):
+    return "done" if libc.sysinfo(ctypes.c_void_p(address)) == 0 else errno.errorcode[ctypes.get_errno()]
+fd = os.open("/tmp/file", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"x" * 8192)
+seen = os.open("/tmp/file", os.O_RDONLY)
+private, none, shared, half, good = area(1), area(0), area(1, 1, seen), area(3), area(3, 1, fd)
+assert libc.mprotect(ctypes.c_void_p(half + 4096), 4096, 1) == 0
+print([said(at) for at in (0, 8, private, none, shared, half + 4096 - 56, half + 4096 - 112 + 1, (1 << 47) - 56, 1 << 47, (1 << 63) - 8, (1 << 64) - 4096, (1 << 64) - 8)])
+print(said(half), said(half + 4096 - 112), said(good), said(good + 4090))
+print(ctypes.string_at(private, 8192) == bytes(8192), ctypes.string_at(half + 4096, 4096) == bytes(4096), os.pread(fd, 4096, 0)[112:4090] == b"x" * 3978)
+# its number in the other table of calls
+print(libc.syscall(0x40000000 | 99, ctypes.c_void_p(half)), errno.errorcode[ctypes.get_errno()])
+"""
+
+# Many processes ask without end, and threads of one with memory that comes and goes; ready when all do.
+FLOOD = """
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+size = ctypes.c_size_t(1 << 20)
+place = ctypes.c_void_p(libc.mmap(None, size, 3, 0x22, -1, ctypes.c_long(0)))
+def ask(where):
+    while True: libc.sysinfo(where)
+def change():
+    while True:
+        for protection in (0, 1, 3): libc.mmap(place, size, protection, 0x32, -1, ctypes.c_long(0))
+start, begin = os.pipe()
+room = ctypes.create_string_buffer(112)
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        os.close(begin)
+        os.read(start, 1)
+        ask(room)
+os.close(begin)
+for one in (change, lambda: ask(place), lambda: ask(place)): threading.Thread(target=one, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+os.killpg(0, 9)
+"""
+
+# A program's own filter that refuses it comes before.
+OWN_FILTER = """
+import ctypes, errno, struct
+libc = ctypes.CDLL(None, use_errno=True)
+code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in ((0x20, 0, 0, 0), (0x15, 0, 1, 99), (6, 0, 0, 0x50000 | errno.ENOTSUP), (6, 0, 0, 0x7fff0000))))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.syscall(317, 1, 0, struct.pack("=HxxxxxxQ", 4, ctypes.addressof(code))) == 0
+print(libc.sysinfo(ctypes.create_string_buffer(112)), errno.errorcode[ctypes.get_errno()])
+"""
+
+CLOSED = """
+import ctypes, os
+assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0
+print(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+"""
+
+
+def python(instance, box, script, *argv, **options):
+    return instance.cay("exec", box, "--", "python3", "-c", script, *argv, **options).stdout
+
+
+def of_the_machine():
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def tells_its_limit(instance, counted):
+    """@counted: what is used is known, by a control group."""
+    for limits, total in (({"memory_bytes": 512 * MIB}, 512 * MIB), ({}, 2048 * MIB)):
+        with instance.sandbox(limits=limits) as box:
+            want = min(total, of_the_machine())
+            equal(python(instance, box, LOOK).split(), [str(want)] * 3 + [str(counted)] * 3)
+            equal(python(instance, box, CLOSED), f"{want}\n", "of who is not dumpable")
+
+
+@require("root", "cgroup2")
+def test_it_tells_the_limit(instance):
+    tells_its_limit(instance, True)
+
+
+@require("root", "cgroup2", "userns", "newuidmap")
+def test_it_tells_the_limit_rootless(tmp):
+    with rootless(tmp) as instance:
+        tells_its_limit(instance, "memory" in leaks.read("/sys/fs/cgroup/cgroup.controllers"))
+
+
+@require("mapping_flags")
+def test_it_is_written_where_the_caller_could_write(instance):
+    with instance.sandbox() as box:
+        refused, done, kept, other = python(instance, box, BAD).splitlines()
+        equal(refused, str(["EFAULT"] * 12))
+        equal((done, kept, other), ("done done done done", "True True True", "-1 ENOSYS"))
+
+
+def test_a_filter_of_the_program_comes_before(instance):
+    with instance.sandbox() as box:
+        equal(python(instance, box, OWN_FILTER), "-1 ENOTSUP\n")
+
+
+@require("root", "cgroup2")
+def test_who_asks_without_end_keeps_nobody_waiting(instance):
+    """Neither the keeper nor who is answered by it, nor other sandboxes; and it ends when it is told to."""
+    with instance.sandbox(limits={"pids": 500}) as box, instance.sandbox() as other:
+        with instance.popen([os.path.join(instance.programs, "cay"), "exec", "-i", box, "--", "python3", "-c", FLOOD, "400"],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flood:
+            equal(flood.stdout.readline(), b"ready\n")
+            for one in (box, other):
+                equal(python(instance, one, CLOSED), f"{min(2048 * MIB, of_the_machine())}\n")
+                equal(instance.ok(one, "getent ahosts localhost >/dev/null; echo $?"), "0\n")
+            flood.stdin.close()
+            instance.cay("stop", box)
+
+
+def test_where_nobody_may_listen(tmp):
+    """The kernel answers."""
+    with contextlib.closing(cay.Instance(tmp, env={"CAY_WITHOUT": "seccomp_listener"})) as instance:
+        instance.start()
+        with instance.sandbox(limits={"memory_bytes": 512 * MIB}) as box:
+            equal(python(instance, box, CLOSED), f"{of_the_machine()}\n")
+            fork = instance.post(f"/v1/sandboxes/{box}/fork", {"count": 1})["sandboxes"][0]["id"]
+            equal(python(instance, fork, CLOSED), f"{of_the_machine()}\n")
+            instance.remove(fork)
