@@ -124,6 +124,46 @@ def test_a_lost_catalogue_takes_nothing_with_it(fresh, tmp):
     equal(fresh.ok(box, "cat /root/file"), "precious\n")
 
 
+def ended(instance):
+    instance.cay("shutdown", "--stop")
+    instance.process.wait(cay.STOP_SECONDS)
+
+
+@require("root", "cgroup2")
+def test_a_state_is_restored_from_a_backup_and_moved(fresh):
+    """As docs/operate.md says: stopped and suspended sandboxes, snapshots, secrets, events are those of the copy, and go on where it lies."""
+    first, backup, moved = fresh.state, os.path.join(fresh.dir, "backup"), os.path.join(fresh.dir, "moved")
+    boxes = {name: fresh.post("/v1/sandboxes", {"name": name})["id"] for name in ("files", "processes")}
+    fresh.ok(boxes["files"], "echo then > /root/file")
+    run = fresh.exec(boxes["processes"], "sh", "-c", "words=; while read -r word; do words=\"$words $word\"; echo $words; done", stdin=True)
+    fresh.cay("snapshot", "files", "--name", "kept")
+    fresh.cay("secret", "set", "KEY", stdin="sk_live_0123456789")
+
+    def tell(word):
+        fresh.raw("POST", f"/v1/sandboxes/{boxes['processes']}/execs/{run['id']}/stdin", f"{word}\n".encode(), {"Content-Type": "application/octet-stream"})
+        cay.wait_until(lambda: f"{word}\n".encode() in fresh.output(boxes["processes"], run), 20, word)
+        return fresh.output(boxes["processes"], run).decode().splitlines()[-1]
+    equal(tell("before"), "before")
+    fresh.cay("suspend", "processes")
+    ended(fresh)
+    subprocess.run(["cp", "-a", "--sparse=always", first, backup], check=True)
+    shutil.rmtree(first)
+    for place, word, known in ((first, "restored", "before restored"), (moved, "moved", "before restored moved")):
+        os.rename(fresh.state if place == moved else backup, place)
+        fresh.state = place
+        fresh.start()
+        fresh.cay("start", "files")
+        fresh.cay("resume", "processes")
+        equal((fresh.ok(boxes["files"], "cat /root/file"), tell(word)), ("then\n", known))
+        fresh.cay("rewind", "files", "kept")
+        contains(fresh.cay("verify", "kept").stdout, "verified")
+        contains(fresh.cay("events", "verify").stdout, "all of them hold")
+        contains(fresh.cay("secret", "ls").stdout, "KEY")
+        fresh.cay("suspend", "processes")
+        ended(fresh)
+    fresh.start()
+
+
 @require("root", "btrfs")
 def test_a_lost_pool_is_not_replaced_by_an_empty_one(fresh, tmp):
     """Its sandboxes would start, without a word, without their files."""
