@@ -111,7 +111,8 @@ def test_the_readme_can_be_typed_from_top_to_bottom(instance, tmp):
     said = {}
     for command in commands(page):
         done = run("sh", "-c", command, cwd=project, env=environment)
-        equal(done.returncode, 35 if "news.example" in command else 0, f"{command}\n{done.stdout}")
+        refused = (7, 35)  # curl: the reset came before or after it had looked whether the connection is there
+        assert done.returncode in (refused if "news.example" in command else (0,)), f"{command}: {done.returncode}\n{done.stdout}"
         said[command] = done.stdout
     box = re.search(r"^\$ cay create --name (\S+) --policy", page, re.M).group(1)
     contains(said[f"cay exec {box} -- curl -sS -d amount=100 https://api.payments.example/v1/refunds"], "a person must approve this")
