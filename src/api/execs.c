@@ -428,7 +428,7 @@ static int exec_resumed(struct exec *e, const json_t *said, pid_t pid, struct er
 		e->rewinds++;
 		e->rewound_to = (uint64_t)json_integer_value(json_object_get(said, "end"));
 	}
-	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
+	exec_has_started(e, said);
 	process_source_bind(e->sandbox->srv->processes, e->sandbox->id, pid, e->id);
 	return exec_save(e, err);
 }
@@ -455,8 +455,8 @@ int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, stru
 	e = exec_alloc();
 	e->refs = 1; /* the list's */
 	e->sandbox = sb;
-	e->started = true;
 	e->doc = json_deep_copy(doc);
+	exec_has_started(e, said);
 	(void)json_object_set_new(
 		e->doc, "row", json_string(old != NULL ? exec_row(old) : id_new().s));
 	if (old != NULL)
@@ -467,7 +467,6 @@ int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, stru
 	if (e->channel >= sb->next_channel)
 		sb->next_channel = (uint16_t)(e->channel + 1);
 	(void)json_object_set_new(e->doc, "sandbox", json_string(sb->id));
-	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
 	list_append(&sb->execs, &e->node);
 	process_source_bind(sb->srv->processes, sb->id, pid, e->id);
 	return save_carried(e, err);

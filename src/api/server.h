@@ -620,7 +620,7 @@ int env_check(const json_t *env, struct err *err);
 /** exec_created() - write it to the catalogue and emit exec.created. */
 int exec_created(struct exec *e, struct err *err);
 
-/** exec_has_started() - its program runs, with the `pid` of @data: the keeper's answer, its event exec.started (whoever asked may have gone), or its row in what the keeper holds. */
+/** exec_has_started() - its program runs, with the `pid` of @data: the keeper's answer, its event exec.started (whoever asked may have gone), or its row in what the keeper holds, or has brought along. */
 void exec_has_started(struct exec *e, const json_t *data);
 
 /** exec_answered() - the keeper's answer to `exec`: @rc as of the call. On failure the exec is gone afterwards. */

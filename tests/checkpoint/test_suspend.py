@@ -389,8 +389,12 @@ def test_the_server_ends_and_comes_back_while_suspended(fresh):
             end()
             fresh.start()
             equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "suspended")
+        fork = fresh.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
         resume(fresh, box)
         equal(ask(fresh, box, run, "(state['seen'], goes_on())"), "(['before'], True)\n")
+        for one in (box, fork):
+            equal([(e["state"], e["pid"] > 0) for e in fresh.get(f"/v1/sandboxes/{one}/execs")["execs"] if e["id"] == run["id"]], [("running", True)])
+        fresh.remove(fork)
 
 
 @require(*NEEDS)

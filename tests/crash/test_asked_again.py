@@ -51,7 +51,7 @@ def read(instance):
 
 
 def running(instance, box):
-    return [e["argv"][0] for e in instance.get(f"/v1/sandboxes/{box}/execs")["execs"] if e["state"] != "ended"]
+    return [e["argv"][0] for e in instance.get(f"/v1/sandboxes/{box}/execs")["execs"] if e["state"] == "running"]
 
 
 def told(instance, kind):
