@@ -14,6 +14,7 @@
 #include "sys/netlink.h"
 #include "sys/nft.h"
 #include "sys/probe.h"
+#include "sys/procmem.h"
 #include "sys/raw.h"
 #include "sys/timens.h"
 
@@ -360,6 +361,11 @@ static bool probe_pagemap_scan(void)
 	struct pagemap_scan arg = { .size = sizeof(arg) };
 
 	return fd >= 0 && ioctl(fd, _IOWR('f', 16, struct pagemap_scan), &arg) == 0;
+}
+
+static bool probe_procmap_query(void)
+{
+	return procmem_asks();
 }
 
 /* What keeps namespaces apart there is "inet: ping: check sock_net() in ping_get_port() and ping_lookup()" of 6.18; nothing short of two namespaces whose hashes are equal shows it. */

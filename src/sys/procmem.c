@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/procmem.h"
 #include "base/ablate.h"
+#include "sys/feature.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,17 +38,37 @@ int procmem_open(int32_t tid, struct procmem *ret)
 	return ret->maps < 0 ? ret->maps : 0;
 }
 
+/* @ret_end: of the writable mapping at @address. Return: 0; -ENOENT: there is none, -ENOTTY: the kernel does not say, other -errno. */
+static int find_writable(int maps, uint64_t address, uint64_t *ret_end)
+{
+	struct procmap_query query = {
+		.size = sizeof(query), .flags = PROCMAP_WRITABLE, .address = address
+	};
+
+	if (feature_withheld(FEATURE_PROCMAP_QUERY))
+		return -ENOTTY;
+	if (ioctl(maps, PROCMAP_QUERY, &query) < 0)
+		return -errno;
+	*ret_end = query.end;
+	return 0;
+}
+
+bool procmem_asks(void)
+{
+	cleanup_fd int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	uint64_t end;
+
+	return maps >= 0 && find_writable(maps, (uint64_t)(uintptr_t)&end, &end) == 0;
+}
+
 /* Is all from @address to @end, as far as the kernel says? */
 static bool is_writable(int maps, uint64_t address, uint64_t end)
 {
 	while (address < end && !ablated("procmem_writable")) {
-		struct procmap_query query = {
-			.size = sizeof(query), .flags = PROCMAP_WRITABLE, .address = address
-		};
+		int rc = find_writable(maps, address, &address);
 
-		if (ioctl(maps, PROCMAP_QUERY, &query) < 0)
-			return errno == ENOTTY;
-		address = query.end;
+		if (rc < 0)
+			return rc == -ENOTTY;
 	}
 	return true;
 }

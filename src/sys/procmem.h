@@ -33,12 +33,15 @@ int procmem_open(int32_t tid, struct procmem *ret) attr_must_use;
 /**
  * procmem_write() - put @n @bytes, 256 at most, at @address.
  * Blocks for as long as a page of it takes to come: from disk, or from what answers for it (userfaultfd(2), a network's file system). A signal that kills ends that.
- * A mapping that is changed meanwhile may be written although it is not writable any more; so may be, on kernels before 6.11, which do not say what a mapping is,
- * private mappings that never were.
+ * A mapping that is changed meanwhile may be written although it is not writable any more; so may be, on kernels before 6.11 (procmem_asks()), private
+ * mappings that never were.
  * Return: 0; -EFAULT when not all of it may be written: none or some has been, -errno.
  */
 int procmem_write(
 	const struct procmem *p, uint64_t address, const void *bytes, size_t n) attr_must_use;
+
+/** procmem_asks() - does the kernel say what may be done with a mapping? */
+bool procmem_asks(void);
 
 /** procmem_close() - close what is open. */
 void procmem_close(struct procmem *p);

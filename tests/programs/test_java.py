@@ -34,7 +34,7 @@ def test_a_quarter_of_the_limit(instance):
             f.write(PROGRAM)
         subprocess.run(["javac", "-d", folder, f.name], check=True)
         os.chmod(folder, 0o755)
-        for limits, total, garbage in (({"memory_bytes": 512 * MIB}, 512, 3000), ({}, 2048, 4000)):
+        for limits, total, garbage in (({"memory_bytes": 512 * MIB}, 512, 2000), ({}, 2048, 3000)):
             with instance.sandbox(limits=limits) as box:
                 instance.cay("cp", os.path.join(folder, "Garbage.class"), f"{box}:/var/tmp/Garbage.class")
                 run = instance.exec(box, "/usr/bin/java", "-cp", "/var/tmp", "Garbage", str(garbage))

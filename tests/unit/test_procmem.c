@@ -83,6 +83,22 @@ TEST(what_may_not_be_written_is_refused)
 	procmem_close(&p);
 }
 
+TEST(what_is_only_read_is_not_written)
+{
+	char *at = pages(), bytes[100] = { 1 };
+	struct procmem p;
+	pid_t pid;
+
+	if (!procmem_asks())
+		skip("before Linux 6.11 nothing says what may be done with a mapping");
+	pid = child_that_looks(at, 2UL * PAGE, 0);
+	p = opened(pid);
+	check_int(procmem_write(&p, address(at + PAGE), bytes, sizeof(bytes)), -EFAULT);
+	check_int(procmem_write(&p, address(at + PAGE - 99), bytes, sizeof(bytes)), -EFAULT);
+	check_int(ended(pid), 0);
+	procmem_close(&p);
+}
+
 TEST(who_has_ended_is_not_written)
 {
 	char *at = pages(), bytes[100] = { 1 };
