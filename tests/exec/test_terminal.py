@@ -77,6 +77,33 @@ def test_a_detached_command_has_the_terminal_that_was_asked_for(instance):
         equal(instance.cay("exec", "-d", box, "--", "cat").returncode, 0)
 
 
+def test_what_is_typed_for_a_suspended_command_arrives_behind_the_input_of_others(instance):
+    """Somebody else has typed to it before: that is not of ours, whether we attached while it ran or while it was suspended."""
+    with instance.sandbox() as box:
+        run = instance.cay("exec", "-d", "-it", box, "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo got-$x; done").stdout.strip()
+        process, fd = instance.terminal("attach", box, run)
+        read_until(fd, b"ready")
+        os.write(fd, b"a-line-of-somebody-else\n")
+        read_until(fd, b"got-a-line-of-somebody-else")
+        process.kill()
+        process.wait()
+        os.close(fd)
+        for when, word in (("before", b"one"), ("while", b"two")):
+            if when == "while":
+                instance.cay("suspend", box)
+            process, fd = instance.terminal("attach", box, run)
+            if when == "before":
+                read_until(fd, b"got-a-line-of-somebody-else")
+                instance.cay("suspend", box)
+            read_until(fd, b"leaves it\r\n")
+            os.write(fd, word + b"\n")
+            instance.cay("resume", box)
+            read_until(fd, b"got-" + word)
+            process.kill()
+            process.wait()
+            os.close(fd)
+
+
 def test_a_new_size_reaches_the_command(instance):
     with instance.sandbox() as box:
         process, fd = instance.terminal("exec", "-it", box, "--", "bash", "-c",

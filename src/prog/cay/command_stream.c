@@ -56,6 +56,7 @@ struct stream {
 	uint64_t sent_from; /* which begins at this byte of all */
 	uint64_t
 		retaken; /* what the command takes before that: it has gone back to an earlier instant */
+	bool counted;    /* @sent_from counts what others had sent before us, too */
 	bool input_over; /* our standard input has ended, and that was sent */
 	bool asking;     /* after coming back: how much input arrived is not known yet */
 	struct sink sinks[2];
@@ -289,6 +290,14 @@ static void on_window(struct stream *s, const struct frame *f)
 	s->sent_from += taken;
 }
 
+/* We have joined a command that others have sent @received bytes to, of which @taken are with it: none of them is ours. */
+static void count_input(struct stream *s, uint64_t received, uint64_t taken)
+{
+	s->counted = true;
+	s->sent_from += received;
+	s->retaken = received > taken ? received - taken : 0;
+}
+
 /*
  * We came back: @received bytes of the input have arrived, @taken of them are with the command. Fewer than it once had, when its sandbox was rewound: what it had taken since then was
  * typed in a time that is gone.
@@ -454,6 +463,8 @@ static int on_object(struct stream *s, const struct frame *f)
 	v = json_object_get(object, "input");
 	if (v != NULL) /* its keeper has answered */
 		gets_on(s);
+	if (v != NULL && !s->counted)
+		count_input(s, cli_number(v, "received"), cli_number(v, "taken"));
 	if (v != NULL && s->asking)
 		resend_input(s, cli_number(v, "received"), cli_number(v, "taken"));
 	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)
@@ -742,6 +753,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.sent = BUF_INIT(INPUT_MAX + READ_SIZE + 4096),
 		.terminal = isatty(STDIN_FILENO) == 1,
 		.line_start = true,
+		.counted = !o->detachable, /* we have started it, and nobody else knows it */
 	};
 	sigset_t before;
 	int rc;
