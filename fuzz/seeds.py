@@ -378,7 +378,13 @@ def proxy():
           + frame(1, 5, 3, b"\x8d") + frame(7, 0, 0, b"\0" * 8))
 
 
+def termquery():
+    write("termquery", "control", b"\0\x1b[c\x1b[>0c\x1b[?6n\x1b[31mred\x1b[4$p\x1b[18t\x1b[8;24;80t\x1b[3\x1b[x\x1b\x1b[6n")
+    write("termquery", "system", b"\3\x1b]11;?\x1b\\\x1b]0;why?\x07\x1b]4;1;?;2;?\x07\x1b]52;c;YQ==\x1b\\\x1b]0;t\x1b[c")
+    write("termquery", "device", b"\1\x1bP+q544e\x1b\\\x1bPq#0\x1b\\\x1bP$qm\x18\x1b_Ga=q,i=1;AA\x1b\\\x1b_Ga=T;AA\x1b\\\x1b_Ga=q\x1b[c\x05\x1bZ")
+
+
 if __name__ == "__main__":
     for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
-                     authority, sigv4, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext, sieve):
+                     authority, sigv4, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext, sieve, termquery):
         function()

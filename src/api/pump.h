@@ -32,7 +32,7 @@ struct pump {
 	bool status_sent;
 	bool cork_status; /* run: the status waits for the summary, which comes at once in most cases */
 	bool broken;      /* the keeper's side is over */
-	bool waits;       /* run: its client does not know yet what it follows */
+	bool waits;       /* its client does not know yet what it follows */
 	struct buf early; /* what came meanwhile: no more than the window */
 };
 
@@ -73,7 +73,7 @@ void pump_send(struct stream *client, enum frame_type type, const void *p, size_
 /** pump_send_object() - the same as JSON (stolen). */
 void pump_send_object(struct stream *client, enum frame_type type, json_t *object);
 
-/** pump_send_input() - tell the client how much input arrived: from the keeper's answer @ok to an attach. */
+/** pump_send_input() - tell the client how much input arrived, and how much of the output somebody was sent before: from the keeper's answer @ok to an attach. */
 void pump_send_input(struct stream *client, const json_t *ok);
 
 /** struct saved_reader - who is sent what was saved of an exec's output. */

@@ -75,12 +75,15 @@ static int attach_live(
 	p = xnew(struct pump);
 	pump_init(p, e, client, NULL);
 	p->reached = from;
+	p->waits = true; /* what of its output is old is said before that */
 	if (framelink_open(&p->link, sb->srv->loop, fd) < 0)
 		abort();
 	rc = framelink_call(
 		&p->link, pump_attach_request(p, from), clock_now_ns() + CALL_NS, &ok, err);
-	if (rc == 0) {
+	if (rc == 0)
 		pump_send_input(client, ok);
+	pump_let_go(p);
+	if (rc == 0) {
 		rc = attach_end(p, sb, e, pump_run(p), err);
 	} else if (pump_was_rewound(p)) {
 		rc = attach_end(p, sb, e, -EIO, err);

@@ -195,6 +195,7 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 		abort();
 	if (e->tty)
 		(void)json_object_set_new(o, "terminal", json_integer(terminal_number(e)));
+	(void)json_object_set_new(o, "shown", json_integer((json_int_t)e->shown));
 	if (spill_is_open(&e->spill))
 		(void)json_object_set_new(o, "spill_max", json_integer((json_int_t)e->spill.max));
 	(void)json_object_set_new(o, "in", json_integer(e->in >= 0 ? (*slot)++ : -1));
@@ -348,6 +349,8 @@ static int load_exec(
 						    : load_pipes(box, c, o, e);
 	if (rc == 0)
 		rc = load_bytes(e, o, at, end);
+	/* of one who does not say it: somebody will have seen it */
+	e->shown = json_object_get(o, "shown") != NULL ? (uint64_t)number(o, "shown") : e->ring.end;
 	return rc == 0 ? load_spill(box, o, e) : rc;
 }
 

@@ -495,12 +495,12 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 json_t *exec_describe(const struct exec *e)
 {
 	static const char *const names[] = { "starting", "running", "ended" };
-	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:b}", "exec", e->id,
-		"channel", e->channel, "state", names[e->state], "pid", e->pid, "from",
-		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end, "input_bytes",
-		(json_int_t)(e->input_taken + e->input.n), "input_taken",
-		(json_int_t)e->input_taken, "input_dropped", (json_int_t)e->input_dropped,
-		"input_over", (int)input_is_over(e));
+	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "exec",
+		e->id, "channel", e->channel, "state", names[e->state], "pid", e->pid, "from",
+		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end, "shown",
+		(json_int_t)e->shown, "input_bytes", (json_int_t)(e->input_taken + e->input.n),
+		"input_taken", (json_int_t)e->input_taken, "input_dropped",
+		(json_int_t)e->input_dropped, "input_over", (int)input_is_over(e));
 
 	BUG_ON(o == NULL);
 	if (e->status != NULL)

@@ -45,6 +45,8 @@ struct exec {
 	int in, out,
 		err; /* our ends; for a terminal all data goes through @out and @in is -1; -1 = closed */
 	struct ring ring;
+	uint64_t
+		shown; /* offset of its output behind what somebody was sent, here or before it went on from an instant */
 	struct spill spill; /* all its output on disk, when it was asked for */
 	bool spill_told;    /* that the writing has ended */
 	struct buf input;   /* bytes for stdin that did not fit into the pipe yet */

@@ -104,6 +104,56 @@ def test_what_is_typed_for_a_suspended_command_arrives_behind_the_input_of_other
             os.close(fd)
 
 
+# asks where the cursor is, and shows what comes as an answer to it: an ESC, up to R
+ASKS = r"""
+import os, sys, tty
+tty.setraw(0)
+os.write(1, b"<\x1b[31m\x1b[6n\x1b]0;why?\x07>")
+while (c := os.read(0, 1)) != b"q":
+    os.write(1, b"[" + c.hex().encode() + b"]")
+    if c == b"a":
+        os.write(1, b"again\x1b[6n.")
+"""
+
+
+def test_what_a_terminal_has_answered_is_not_asked_again(instance):
+    """Who attaches sees what was shown before, without what the terminal would answer: the command would take that for typed."""
+    shown = b"<\x1b[31m\x1b]0;why?\x07>[62]"
+    with instance.sandbox() as box:
+        run = instance.cay("exec", "-d", "-it", box, "--", "python3", "-c", ASKS).stdout.strip()
+        process, fd = instance.terminal("attach", box, run)
+        first = read_until(fd, b">")  # nobody has answered that yet
+        contains(first, b"<\x1b[31m\x1b[6n\x1b]0;why?\x07>")
+        os.write(fd, b"b")
+        read_until(fd, b"[62]")
+        process.kill()
+        process.wait()
+        os.close(fd)
+        instance.cay("snapshot", box, "--name", box + "-shown")
+        fork = instance.cay("fork", box + "-shown", "--name", box + "-fork").stdout.strip()
+        instance.cay("suspend", box)
+        away, away_fd = instance.terminal("attach", box, run)
+        contains(read_until(away_fd, b"[62]"), shown)
+        instance.cay("resume", box)
+        os.write(away_fd, b"c")
+        read_until(away_fd, b"[63]")
+        for name in (box, fork):
+            process, fd = instance.terminal("attach", name, run)
+            contains(read_until(fd, b"[62]"), shown)
+            os.write(fd, b"a")  # what comes from now on is new
+            read_until(fd, b"again\x1b[6n.")
+            os.write(fd, b"q")
+            finish(process, fd)
+            equal(process.returncode, 0)
+        finish(away, away_fd)
+        status, text = instance.at_terminal("attach", fork, run)
+        equal(status, 0)
+        require("\x1b[6n" not in text and "\x1b[31m" in text, text)
+        contains(instance.cay("attach", fork, run).stdout, "\x1b[6n")  # to a pipe all of it goes as it was
+        instance.cay("rm", "-f", fork)
+        instance.cay("rm", box + "-shown")
+
+
 def test_a_new_size_reaches_the_command(instance):
     with instance.sandbox() as box:
         process, fd = instance.terminal("exec", "-it", box, "--", "bash", "-c",

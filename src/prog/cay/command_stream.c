@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "codec/frame.h"
 #include "io/terminal.h"
+#include "prog/cay/old_output.h"
 #include "prog/cay/sandbox_spec.h"
 
 #include <fcntl.h>
@@ -50,10 +51,11 @@ struct stream {
 		blocked; /* while there is no server: what our caller blocks, and what is meant for the command alone */
 	struct buf in, out;
 	size_t out_used, unacked;
-	size_t stale;       /* of what waits in the sinks: it came over connections that are gone */
-	uint64_t offset;    /* of the next byte of output */
-	struct buf sent;    /* input that the command has not taken yet, */
-	uint64_t sent_from; /* which begins at this byte of all */
+	size_t stale;    /* of what waits in the sinks: it came over connections that are gone */
+	uint64_t offset; /* of the next byte of output */
+	struct old_output old; /* what of it was shown before */
+	struct buf sent;       /* input that the command has not taken yet, */
+	uint64_t sent_from;    /* which begins at this byte of all */
 	uint64_t
 		retaken; /* what the command takes before that: it has gone back to an earlier instant */
 	bool counted;    /* @sent_from counts what others had sent before us, too */
@@ -400,7 +402,7 @@ static int bad_stream(struct stream *s)
 static int on_output(struct stream *s, const struct frame *f)
 {
 	struct sink *sink = &s->sinks[!s->together && (f->type == FRAME_STDERR || s->o->quiet)];
-	size_t n;
+	size_t n, left_out;
 
 	if (f->size < 8)
 		return bad_stream(s);
@@ -415,9 +417,11 @@ static int on_output(struct stream *s, const struct frame *f)
 	/* a reader that is always behind never empties the buffer: what was written must make room all the same */
 	buf_consume(&sink->wait, sink->used);
 	sink->used = 0;
-	buf_add(&sink->wait, f->payload + 8, n);
+	left_out =
+		old_output_put(&s->old, frame_get_u64(f->payload), f->payload + 8, n, &sink->wait);
 	if (buf_failed(&sink->wait))
 		return bad_stream(s);
+	acknowledge(s, left_out);
 	return 0;
 }
 
@@ -460,6 +464,10 @@ static int on_object(struct stream *s, const struct frame *f)
 	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
 	take_newer(&s->r->exec, json_object_get(object, "exec"));
 	look_whether_away(s);
+	if (s->away || s->o->past)
+		old_output_until(&s->old, UINT64_MAX);
+	if ((v = json_object_get(object, "shown")) != NULL)
+		old_output_until(&s->old, (uint64_t)json_integer_value(v));
 	v = json_object_get(object, "input");
 	if (v != NULL) /* its keeper has answered */
 		gets_on(s);
@@ -699,6 +707,7 @@ static int rejoin(struct stream *s)
 	buf_reset(&s->in);
 	buf_reset(&s->out);
 	s->out_used = s->unacked = s->stale = 0;
+	old_output_end(&s->old, s->offset, &s->sinks[!s->together && s->o->quiet].wait);
 	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++)
 		s->stale += s->sinks[i].wait.n - s->sinks[i].used;
 	rc = rejoin_next(s);
@@ -752,6 +761,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.out = BUF_INIT(8U << 20),
 		.sent = BUF_INIT(INPUT_MAX + READ_SIZE + 4096),
 		.terminal = isatty(STDIN_FILENO) == 1,
+		.old.answered = isatty(o->quiet ? STDERR_FILENO : STDOUT_FILENO) == 1,
 		.line_start = true,
 		.counted = !o->detachable, /* we have started it, and nobody else knows it */
 	};

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/old_output.h"
+
+void old_output_until(struct old_output *o, uint64_t until)
+{
+	if (o->known)
+		return;
+	o->known = true;
+	o->until = o->answered ? until : 0;
+}
+
+size_t old_output_put(
+	struct old_output *o, uint64_t offset, const char *p, size_t n, struct buf *out)
+{
+	size_t before = out->n + o->query.n, old = 0;
+
+	if (offset < o->until)
+		old = o->until - offset < n ? (size_t)(o->until - offset) : n;
+	termquery_strip(&o->query, p, old, out);
+	if (old < n) {
+		termquery_end(&o->query, out);
+		buf_add(out, p + old, n - old);
+	}
+	return before + n - out->n - o->query.n;
+}
+
+void old_output_end(struct old_output *o, uint64_t offset, struct buf *out)
+{
+	o->known = true;
+	if (o->until > offset)
+		o->until = offset;
+	termquery_end(&o->query, out);
+}

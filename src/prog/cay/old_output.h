@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: prog/cay/old_output.h - output that somebody has seen before, shown again on a terminal: what it asks was answered then, and the answers would go to the command as if typed. */
+#ifndef CAY_PROG_OLD_OUTPUT_H
+#define CAY_PROG_OLD_OUTPUT_H
+
+#include "codec/termquery.h"
+
+/** struct old_output - begins as zeros. */
+struct old_output {
+	bool answered;  /* it goes to a terminal */
+	bool known;     /* up to where it is old */
+	uint64_t until; /* offset of the first byte that nobody has seen */
+	struct termquery query;
+};
+
+/** old_output_until() - what comes before offset @until is old; only the first who says it is heard. */
+void old_output_until(struct old_output *o, uint64_t until);
+
+/**
+ * old_output_put() - add @n bytes at @p, which begin at @offset, to @out; those that are old without what a terminal answers.
+ * Return: how many of all that came were left out since the last call; what is held until its end has come does not count.
+ */
+size_t old_output_put(
+	struct old_output *o, uint64_t offset, const char *p, size_t n, struct buf *out);
+
+/** old_output_end() - from @offset on nothing is old; what is held goes to @out. */
+void old_output_end(struct old_output *o, uint64_t offset, struct buf *out);
+
+#endif
