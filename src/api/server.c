@@ -176,6 +176,7 @@ static void on_housekeeping(uv_timer_t *timer)
 	reserve_fill(srv);
 	idle_settle(srv);
 	nameservers_settle(srv);
+	uncounted_settle(srv);
 	(void)catalogue_settle(srv->catalogue, clock_now_ns());
 	if (journal_dirty(srv->journal) || json_array_size(srv->buried) > 0 ||
 		!list_empty(&srv->unsaved))
@@ -584,6 +585,7 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 		srv->process_poll.data = srv;
 	}
 	nameservers_init(srv);
+	uncounted_init(&srv->uncounted, getenv("CAY_UNCOUNTED"));
 	spare_init(srv);
 	rc = keeper_pool_init(srv);
 	if (rc == 0)

@@ -17,6 +17,7 @@
 #include "api/mounted.h"
 #include "api/route.h"
 #include "api/spare.h"
+#include "api/uncounted.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/map.h"
@@ -262,6 +263,7 @@ struct server {
 	struct waiters events_changed;
 	char *nameservers;           /* of this machine, or NULL: api/nameservers.h */
 	uint64_t nameservers_due_ns; /* when they are read again */
+	struct uncounted uncounted;  /* memory that nobody is charged for */
 	uint64_t retire_due_ns;      /* when old events are looked for next */
 	uint64_t events_seen;        /* last n that followers were told of */
 	char *mask;                  /* layer that hides parts of the host image, or NULL */

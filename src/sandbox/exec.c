@@ -439,6 +439,8 @@ static const char *status_name(const struct exec *e, int wait_status, const stru
 		return "timeout";
 	if (e->killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
 		return "killed";
+	if (e->uncounted_bytes != 0 && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
+		return "limit";
 	if (f->oom_kills != 0)
 		return "oom";
 	if (f->forks_refused != 0)
@@ -470,6 +472,8 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 	set_counter(evidence, "wait_status", (uint64_t)(unsigned int)wait_status);
 	if (e->lost != NULL)
 		(void)json_object_set_new(evidence, "reason", json_string(e->lost));
+	if (e->uncounted_bytes != 0)
+		set_counter(evidence, "uncounted_bytes", e->uncounted_bytes);
 	if (f.oom_kills != 0)
 		set_counter(evidence, "oom_kills", f.oom_kills);
 	if (f.forks_refused != 0)

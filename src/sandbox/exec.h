@@ -60,6 +60,8 @@ struct exec {
 	bool last;            /* no other program is expected */
 	bool tell_changed;    /* say at its end when no cow mount has changed */
 	bool timed_out, killed;
+	uint64_t
+		uncounted_bytes; /* that its sandbox held when it was killed for it (keeper_uncounted.c); 0 = it was not */
 	bool touched; /* by somebody who did not wait for its start: input, an end of that, a size, a kill */
 	const char
 		*lost; /* why its end says nothing about the program; NULL = it does. Not owned */

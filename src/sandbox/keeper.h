@@ -559,6 +559,17 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 /** keeper_restore() - when the sandbox is started: make the processes of the template that @request names, and let them run. @ret: their execs. Return: 0 or an error. */
 int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct err *err);
 
+/** keeper_has_sockets() - is there any in the sandbox's network but ours? Also where it cannot be told. */
+bool keeper_has_sockets(const struct keeper *k);
+
+/** keeper_unlisted_sockets() - how many sockets of the sandbox are in no table of their protocol's: new ones, and such as have no port any more. 0 when it cannot be told. */
+uint64_t keeper_unlisted_sockets(const struct keeper *k);
+
+/* --- keeper_uncounted.c --- */
+
+/** keeper_verb_uncounted() - look what sockets hold that no control group counts, and end who holds too much. Answered by `settled`: all is in order, and was looked at. */
+void keeper_verb_uncounted(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
 /* --- keeper_devices.c --- */
 
 /** keeper_verb_hold() - give the mounts of the sandbox's overlays to cayd (%HELD_SOCKET). None of who is captured and has nothing to remember. */

@@ -83,15 +83,16 @@ void keeper_save_output(struct keeper *k)
 	}
 }
 
-/* The limit that a final status speaks of, or NULL. */
-static const char *limit_hit(const json_t *status)
+/* The limit that the final status of @e speaks of, or NULL: none that was not told yet. */
+static const char *limit_hit(const struct exec *e)
 {
+	const json_t *status = e->status;
 	const char *kind = json_string_value(json_object_get(status, "status"));
 
 	if (str_eq(kind, "oom"))
 		return "memory";
 	if (str_eq(kind, "limit"))
-		return "pids";
+		return e->uncounted_bytes == 0 ? "pids" : NULL;
 	return str_eq(kind, "disk_full") ? json_string_value(json_object_get(
 						   json_object_get(status, "evidence"), "full"))
 					 : NULL;
@@ -99,7 +100,7 @@ static const char *limit_hit(const json_t *status)
 
 static void report_end(struct keeper *k, struct exec *e)
 {
-	const char *limit = limit_hit(e->status);
+	const char *limit = limit_hit(e);
 
 	if (limit != NULL)
 		keeper_event(k, "limit.hit", e->id,
@@ -163,8 +164,8 @@ static void forget_old_execs(struct keeper *k)
 
 static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 {
-	/* "killed" and "timeout" say that the whole tree is gone: its other members die a moment after the first */
-	if (e->killed || e->timed_out)
+	/* who was killed is so with the whole tree: its other members die a moment after the first */
+	if (e->killed || e->timed_out || e->uncounted_bytes != 0)
 		(void)!cgroup_leaf_wait_empty(&k->box.cgroup, e->leaf, KILL_TIMEOUT_MS);
 	/* what an attached client has not got yet stays; only without one may the oldest output give way */
 	(void)keeper_read_output(k, e, RING_STDOUT, keeper_needed_from(k, e));

@@ -108,6 +108,36 @@ static uint64_t count_netlink(void *ctx)
 						     : sum_protocols(&text, names, true);
 }
 
+/* Of all kinds. Return: UINT64_MAX: it cannot be told. */
+static uint64_t count_sockets(const struct keeper *k)
+{
+	cleanup_buf struct buf sum = BUF_INIT(STAT_MAX);
+	uint64_t used;
+
+	return read_net(k, "sockstat", &sum) < 0 ||
+			       sscanf(buf_cstr(&sum), "sockets: used %lu", &used) != 1
+		       ? UINT64_MAX
+		       : used;
+}
+
+bool keeper_has_sockets(const struct keeper *k)
+{
+	return count_sockets(k) > NETWORK_FDS;
+}
+
+uint64_t keeper_unlisted_sockets(const struct keeper *k)
+{
+	static const char *const none[3] = { NULL };
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	const uint64_t used = count_sockets(k);
+	uint64_t listed;
+
+	if (read_net(k, "protocols", &text) < 0 || used == UINT64_MAX)
+		return 0;
+	listed = sum_protocols(&text, none, false);
+	return used > listed ? used - listed : 0;
+}
+
 /*
  * Those of ping appear among the protocols only when something was sent. So: all that there are, less those of other protocols; what is of TCP or UDP and neither bound
  * nor connected is taken for one of ping.
@@ -115,11 +145,11 @@ static uint64_t count_netlink(void *ctx)
 static uint64_t count_ping(void *ctx)
 {
 	static const char *const names[3] = { "PING", "PINGv6" };
-	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX), sum = BUF_INIT(STAT_MAX);
-	uint64_t used, others;
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	const uint64_t used = count_sockets(ctx);
+	uint64_t others;
 
-	if (read_net(ctx, "protocols", &text) < 0 || read_net(ctx, "sockstat", &sum) < 0 ||
-		sscanf(buf_cstr(&sum), "sockets: used %lu", &used) != 1)
+	if (read_net(ctx, "protocols", &text) < 0 || used == UINT64_MAX)
 		return UINT64_MAX;
 	others = sum_protocols(&text, names, false);
 	return used > others ? used - others : 0;

@@ -547,6 +547,7 @@ static const struct {
 	{ "restore", keeper_verb_restore },
 	{ "go", keeper_verb_go },
 	{ "suspend", keeper_verb_suspend },
+	{ "uncounted", keeper_verb_uncounted },
 };
 
 static void handle_request(struct keeper *k, struct conn *c, const struct frame *f)

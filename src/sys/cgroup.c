@@ -670,6 +670,21 @@ uint64_t cgroup_memory(const struct cgroup *cg)
 		       : number_or(cg->v1[CGROUP_V1_MEMORY], "memory.usage_in_bytes", UINT64_MAX);
 }
 
+uint64_t cgroup_sockets(const struct cgroup *cg)
+{
+	char path[CGROUP_PATH_SIZE];
+	uint64_t value;
+
+	if (!cg->controllers)
+		return number_or(
+			cg->v1[CGROUP_V1_MEMORY], "memory.kmem.tcp.usage_in_bytes", UINT64_MAX);
+	/* with our own processes: those who make the sockets of a fork are among them */
+	return join(path, cg->box, "../memory.stat") == 0 &&
+			       file_read_key_at(AT_FDCWD, path, "sock", &value) == 0
+		       ? value
+		       : UINT64_MAX;
+}
+
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret)
 {
 	const char *memory = cg->v1[CGROUP_V1_MEMORY], *pids = cg->v1[CGROUP_V1_PIDS];

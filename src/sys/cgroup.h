@@ -141,6 +141,9 @@ void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret);
 /** cgroup_memory() - bytes that the kernel counts as the payload's now; UINT64_MAX when unknown. */
 uint64_t cgroup_memory(const struct cgroup *cg);
 
+/** cgroup_sockets() - bytes that the kernel counts for buffers of sockets, with those of our own processes; version 1 counts them apart, without these, and only where there is a limit of memory. UINT64_MAX when unknown. */
+uint64_t cgroup_sockets(const struct cgroup *cg);
+
 /** cgroup_usage() - read all counters. */
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret);
 

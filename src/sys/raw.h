@@ -47,6 +47,12 @@ static inline int raw_pidfd_open(pid_t pid)
 	return raw_result(syscall(SYS_pidfd_open, pid, 0));
 }
 
+/** raw_pidfd_getfd() - descriptor @fd of the process behind @pidfd, as one of our own (close-on-exec). Return: it or -errno. */
+static inline int raw_pidfd_getfd(int pidfd, int fd)
+{
+	return raw_result(syscall(SYS_pidfd_getfd, pidfd, fd, 0));
+}
+
 /** raw_pidfd_kill() - send @sig to the process behind @pidfd. */
 static inline int raw_pidfd_kill(int pidfd, int sig)
 {

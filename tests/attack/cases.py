@@ -14,6 +14,7 @@ from typing import Callable, Optional
 
 import posture
 from canary import read
+from lib import cay
 
 
 @dataclasses.dataclass
@@ -142,6 +143,22 @@ def unread_bounded(session, sandbox, result, status):
     held = sum(int(r[4]) for r in net_of(sandbox, "netlink")[1:])
     held += sum(int(r[4].split(":")[1], 16) for name in ("icmp", "icmp6") for r in net_of(sandbox, name)[1:])
     return [f"{held >> 20} MiB in queues that nobody reads, the limit is {limit >> 20}"] if held > limit * 2 else []
+
+
+def unread_uncounted(session, sandbox):
+    """Bytes that wait in the attacker's sockets, and in connections that nobody has accepted, which are no descriptor's."""
+    held = sum(posture.held_in(p) for p in session.processes(sandbox))
+    return held + sum(int(r[4].split(":")[1], 16) for r in net_of(sandbox, "tcp")[1:] if r[9] == "0")
+
+
+def uncounted_ends(session, sandbox, result, status):
+    """What no control group counts, while the attacker holds it: soon no more than it may have of what is counted."""
+    limit = sandbox["limits"]["memory_bytes"]
+    try:
+        cay.wait_until(lambda: unread_uncounted(session, sandbox) <= limit, 15, "the attacker's end")
+    except AssertionError:
+        return [f"{unread_uncounted(session, sandbox) >> 20} MiB in queues that nobody reads, the limit is {limit >> 20}"]
+    return []
 
 
 GROUPS_MAX = 1024  # sandbox/ration.h
@@ -417,6 +434,12 @@ INSIDE = [
          args=lambda s, b: {"sockets": 24}, **FRESH),
     Case("RX-02M", "ENOBUFS", "groups and sources that the kernel lists; neighbour", check=groups_bounded, limits=PIPES,
          args=lambda s, b: {"sockets": 200}, **FRESH),
+    Case("RX-02N", "ended for it", "bytes that wait in connections without a descriptor; neighbour", check=uncounted_ends, limits=PIPES,
+         args=lambda s, b: {"connections": 100}, **FRESH),
+    Case("RX-02O", "ended for it", "bytes that wait in the attacker's sockets; neighbour", check=uncounted_ends, limits=PIPES,
+         args=lambda s, b: {"mib": 256}, **FRESH),
+    Case("RX-02P", "ended for it", "bytes that wait in the attacker's sockets; neighbour", check=uncounted_ends, limits=PIPES,
+         args=lambda s, b: {"mib": 256}, **FRESH),
     Case("RX-24", "ENOBUFS", "sockets with a filter, asked from outside; neighbour", check=filters_bounded, limits=PIPES, **FRESH),
     Case("RX-25", "ENOMEM", "filters of each thread, seen from outside; neighbour", check=programs_bounded, limits=dict(MEMORY, pids=200), seconds=60, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
@@ -452,7 +475,7 @@ HOST_NODES = "no user namespace may make device nodes: the host's are bound, so 
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
 NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "RX-09B": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
-    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-02N", "RX-02O", "RX-02P", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"
 NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
 

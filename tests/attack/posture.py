@@ -11,7 +11,7 @@ import stat
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
-SO_PROTOCOL, SO_DOMAIN, SO_GET_FILTER = 38, 39, 26
+SO_PROTOCOL, SO_DOMAIN, SO_GET_FILTER, SO_MEMINFO = 38, 39, 26, 55
 NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 CAPS_DEFAULT = sum(1 << c for c in (0, 1, 3, 4, 5, 6, 7, 13, 18, 31))
 CAPS = {"default": CAPS_DEFAULT, "strict": 0, "debug": CAPS_DEFAULT | 1 << 19}
@@ -78,6 +78,25 @@ def filter_length(pid, fd):
     rc = LIBC.getsockopt(copy, socket.SOL_SOCKET, SO_GET_FILTER, None, ctypes.byref(n))
     os.close(copy)
     return n.value if rc == 0 else 0
+
+
+def held_by(pid, fd):
+    """Bytes that wait in a socket of another process, with what the kernel takes beside; 0 when it is none."""
+    copy = descriptor_of(pid, fd)
+    if copy < 0:
+        return 0
+    said, n = (ctypes.c_uint32 * 16)(), ctypes.c_uint(64)
+    rc = LIBC.getsockopt(copy, socket.SOL_SOCKET, SO_MEMINFO, said, ctypes.byref(n))
+    os.close(copy)
+    return said[0] if rc == 0 else 0
+
+
+def held_in(pid):
+    """The same of all that a process has; 0 when it has ended."""
+    try:
+        return sum(held_by(pid, int(fd)) for fd in os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
 
 
 def family(pid, fd):

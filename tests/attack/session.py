@@ -61,6 +61,8 @@ class Session:
         # a hostile environment of the caller, and a secret in it: neither may reach a payload
         env = {"SECRET_OF_CAYD": self.host.secret, "BASH_ENV": "/tmp/x", "GLIBC_TUNABLES": "glibc.malloc.check=0",
                "PYTHONSTARTUP": "/tmp/x"}
+        # so that less of the machine's memory is wanted to see it noticed
+        env["CAY_UNCOUNTED"] = str(32 << 20)
         if self.single:
             env["CAY_WITHOUT"] = "newuidmap"
         if self.ablate:

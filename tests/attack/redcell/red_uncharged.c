@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
+#include <linux/net_tstamp.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <net/if.h>
@@ -224,6 +225,52 @@ static void rx_02n(struct run *r)
 	remark(r, "%ld MiB sent over %ld connections", sent / MIB, n);
 }
 
+/* A socket whose error queue keeps each datagram that it has sent, with the time of that. Return: bytes that wait in it, -1: no socket. */
+static long fill_errors(bool disconnect)
+{
+	const struct sockaddr_in to = { .sin_family = AF_INET,
+		.sin_port = htons(9),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	const int room = 8 * MIB, times = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	(void)setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &times, sizeof(times));
+	for (int i = 0; i < 200; i++)
+		(void)!sendto(
+			fd, block, sizeof(block), 0, (const struct sockaddr *)&to, sizeof(to));
+	if (disconnect)
+		(void)connect(fd, &nobody, sizeof(nobody));
+	return queued(fd);
+}
+
+/* As many as hold @mib between them. */
+static void fill_with_errors(struct run *r, bool disconnect)
+{
+	long want = arg_number(r, "mib", 256) * MIB, bytes = 0, n = 0, one = 0;
+
+	all_files();
+	for (; n < 4000 && bytes < want && (one = fill_errors(disconnect)) >= 0; n++)
+		bytes += one;
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld MiB in the error queues of %ld sockets", bytes / MIB, n);
+}
+
+static void rx_02o(struct run *r)
+{
+	fill_with_errors(r, false);
+}
+
+/* Without a port the kernel lists a socket nowhere. */
+static void rx_02p(struct run *r)
+{
+	fill_with_errors(r, true);
+}
+
 static void rx_23(struct run *r)
 {
 	struct {
@@ -383,6 +430,8 @@ const struct attack attacks_uncharged[] = {
 	{ "RX-02L", "memory bomb: answers to pings that nobody reads", rx_02l },
 	{ "RX-02M", "memory bomb: groups of IPv6 multicast and their sources", rx_02m },
 	{ "RX-02N", "memory bomb: TCP connections that nobody accepts", rx_02n },
+	{ "RX-02O", "memory bomb: error queues of UDP sockets", rx_02o },
+	{ "RX-02P", "memory bomb: error queues of UDP sockets without a port", rx_02p },
 	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
 	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
 	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/uncounted.h"
+#include "api/server.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "codec/proctext.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+
+#define PATH      "/proc/meminfo"
+#define TEXT_MAX  16384U
+#define LOOK_NS   NS_PER_S
+#define ANSWER_NS (2 * NS_PER_S) /* a keeper that is busy for longer is asked the next time */
+#define SHARE     32             /* of the machine's memory, by which it has to grow */
+#define REST_NS \
+	(8 * NS_PER_MS) /* for each that was asked, until all are asked again: some twenty times what that costs */
+
+uint64_t uncounted_of(const char *meminfo, uint64_t *total)
+{
+	/* programs', files', and what the kernel has that is counted, or is given back */
+	static const char *const others[] = { "MemFree", "Buffers", "Cached", "SwapCached",
+		"AnonPages", "SReclaimable", "PageTables", "KernelStack", "Percpu", "Hugetlb" };
+	uint64_t left = proc_number(meminfo, "MemTotal", 10, 0);
+
+	*total = left << 10;
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		const uint64_t n = proc_number(meminfo, others[i], 10, 0);
+
+		left -= n < left ? n : left;
+	}
+	return left << 10;
+}
+
+bool uncounted_has_grown(struct uncounted *u, uint64_t bytes, uint64_t total)
+{
+	const uint64_t bound = u->bound != 0 ? u->bound : total / SHARE;
+
+	u->quiet = bytes < u->quiet ? bytes : u->quiet;
+	return bytes - u->quiet > bound;
+}
+
+void uncounted_init(struct uncounted *u, const char *bound)
+{
+	*u = (struct uncounted){ 0 };
+	if (bound != NULL && str_to_u64(bound, 1, UINT64_MAX, &u->bound) < 0)
+		log_warn("memory", "CAY_UNCOUNTED is no number of bytes: '%s'", bound);
+}
+
+static bool runs(const struct sandbox *sb)
+{
+	return sb->keeper != NULL && !sb->keeper->link.dead &&
+	       (sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED);
+}
+
+static bool any_runs(struct server *srv)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		if (runs(list_entry(node, struct sandbox, node)))
+			return true;
+	}
+	return false;
+}
+
+/** struct round - all keepers are asked. */
+struct round {
+	size_t asked;
+	bool settled; /* none holds too much, and all have answered */
+};
+
+static void ask(struct sandbox *sb, const void *arg)
+{
+	struct round *r = *(struct round *const *)arg;
+	json_t *answer = NULL;
+	struct err err;
+	int rc;
+
+	if (!runs(sb))
+		return;
+	r->asked++;
+	rc = framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "uncounted"),
+		clock_now_ns() + ANSWER_NS, &answer, &err);
+	if (rc == 0 && json_integer_value(json_object_get(answer, "uncounted_bytes")) > 0)
+		log_debug("memory", "sockets of sandbox '%s' hold %lld bytes uncounted", sb->id,
+			json_integer_value(json_object_get(answer, "uncounted_bytes")));
+	/* those of before know nothing of it */
+	if ((rc < 0 && err.code == ERR_TIMEOUT) ||
+		(rc == 0 && !json_is_true(json_object_get(answer, "settled"))))
+		r->settled = false;
+	json_decref(answer);
+}
+
+static void ask_all(void *arg)
+{
+	struct server *srv = arg;
+	struct uncounted *u = &srv->uncounted;
+	const uint64_t began_ns = clock_now_ns();
+	struct round round = { .settled = true }, *r = &round;
+
+	sandbox_for_all(srv, ask, &r);
+	u->due_ns = began_ns + (round.asked * REST_NS > LOOK_NS ? round.asked * REST_NS : LOOK_NS);
+	u->quiet = round.settled ? u->seen : u->quiet;
+	u->asking = false;
+}
+
+void uncounted_settle(struct server *srv)
+{
+	struct uncounted *u = &srv->uncounted;
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	uint64_t total;
+
+	if (clock_now_ns() < u->due_ns || u->asking || !srv->ready || srv->stopping ||
+		!any_runs(srv))
+		return;
+	u->due_ns = clock_now_ns() + LOOK_NS;
+	if (file_read_at(AT_FDCWD, PATH, &text) < 0)
+		return;
+	u->seen = uncounted_of(buf_cstr(&text), &total);
+	if (!uncounted_has_grown(u, u->seen, total))
+		return;
+	u->asking = true;
+	fiber_start(ask_all, srv);
+}

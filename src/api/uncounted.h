@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: api/uncounted.h - memory of the machine's kernel that no control group counts: how much there is in all is looked at once a second while sandboxes run, and only when that has
+ * grown the keepers are asked what theirs hold (docs/design/0007, *Uncounted*).
+ */
+#ifndef CAY_API_UNCOUNTED_H
+#define CAY_API_UNCOUNTED_H
+
+#include "base/attr.h"
+
+struct server;
+
+/** struct uncounted - what is known of it. All bytes are of uncounted_of(). */
+struct uncounted {
+	uint64_t bound;  /* by so many it has to grow; 0 = a part of what the machine has */
+	uint64_t quiet;  /* as many there were when all was in order, or fewer since */
+	uint64_t seen;   /* when it was looked last */
+	uint64_t due_ns; /* CLOCK_MONOTONIC: when it is looked next */
+	bool asking;     /* the keepers are being asked */
+};
+
+/** uncounted_of() - bytes that the kernel has for itself and does not give back when they are wanted. @meminfo: text of /proc/meminfo; @total: set to what the machine has. */
+uint64_t uncounted_of(const char *meminfo, uint64_t *total) attr_must_use;
+
+/** uncounted_has_grown() - there are @bytes now, of a machine with @total: by so many more that it is to be asked why? */
+bool uncounted_has_grown(struct uncounted *u, uint64_t bytes, uint64_t total) attr_must_use;
+
+/** uncounted_init() - @bound: bytes as decimal text (CAY_UNCOUNTED); NULL, or none: what is usual. */
+void uncounted_init(struct uncounted *u, const char *bound);
+
+/** uncounted_settle() - look, if it is time; to be called often. Cheap: a file of /proc a second at most, none where no sandbox runs. */
+void uncounted_settle(struct server *srv);
+
+#endif

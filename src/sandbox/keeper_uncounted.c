@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_uncounted.c - memory that sockets hold and no control group counts (docs/design/0007, *Uncounted*): looked at when cayd asks, and whoever holds too much is ended, as
+ * by the kernel when memory runs out: the exec whose sockets hold most.
+ */
+#include "base/ablate.h"
+#include "base/str.h"
+#include "sandbox/holders.h"
+#include "sandbox/keeper.h"
+#include "sandbox/unlisted.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <stdio.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define RMEM_MAX      "/proc/sys/net/core/rmem_max"
+#define QUEUE_DEFAULT 212992 /* what the kernel gave until it gave more */
+#define TCP_MEM       "/proc/sys/net/ipv4/tcp_mem"
+#define TEXT_MAX      256
+#define LEAST         (64ULL << 20) /* bytes that every sandbox may hold so */
+#define UNLIMITED     2 /* where nothing of sockets is counted: this part of the machine's memory */
+
+/* Bytes below which the machine's TCP knows no shortage. */
+static uint64_t tcp_plenty(void)
+{
+	static uint64_t bytes;
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	unsigned long pages;
+
+	if (bytes != 0)
+		return bytes;
+	if (file_read_at(AT_FDCWD, TCP_MEM, &text) < 0 ||
+		sscanf(buf_cstr(&text), "%lu", &pages) != 1)
+		return UINT64_MAX;
+	return bytes = pages * (uint64_t)getpagesize();
+}
+
+/* As much again as it may have of what is counted, and never so much that the connections of others are short of it. */
+static uint64_t most(const struct keeper *k)
+{
+	const uint64_t limit = k->box.spec.limits.memory_bytes;
+	uint64_t bytes = tcp_plenty();
+	struct sysinfo machine;
+
+	if (limit == 0 && !k->box.cgroup.controllers)
+		return sysinfo(&machine) < 0 ? UINT64_MAX
+					     : machine.totalram / UNLIMITED * machine.mem_unit;
+	bytes = limit != 0 && limit < bytes ? limit : bytes;
+	return bytes > LEAST ? bytes : LEAST;
+}
+
+/* Could sockets that nobody lists hold @bytes? Each as much as it may be asked to keep, twice. */
+static bool may_hide(const struct keeper *k, uint64_t bytes)
+{
+	static uint64_t queue;
+
+	if (queue == 0 && file_read_u64_at(AT_FDCWD, RMEM_MAX, &queue) < 0)
+		queue = QUEUE_DEFAULT;
+	return keeper_unlisted_sockets(k) * 2 * queue > bytes;
+}
+
+/* Bytes that are held and not counted. Return: 0, or -errno: it cannot be told. */
+static int look(struct keeper *k, struct holders *h, uint64_t *uncounted)
+{
+	uint64_t counted = cgroup_sockets(&k->box.cgroup), after;
+	cleanup_fd int diag = -1;
+	int rc;
+
+	/* the gateway's ends, which are in the same network, have the group of the listener that was made before any program was */
+	h->ours = unlisted_group(&k->box.cgroup, "init");
+	if (counted == UINT64_MAX || h->ours == 0)
+		return -EOPNOTSUPP;
+	if (!keeper_has_sockets(k))
+		return 0;
+	diag = box_netlink(&k->box, NETLINK_SOCK_DIAG);
+	rc = diag < 0 ? diag : holders_ask(diag, h);
+	if (rc == 0 && h->bytes < counted + most(k) && may_hide(k, counted + most(k) - h->bytes))
+		rc = unlisted_ask(&k->box.cgroup, h);
+	/* what came while it was looked is counted, too */
+	after = cgroup_sockets(&k->box.cgroup);
+	counted = after > counted ? after : counted;
+	*uncounted = h->bytes > counted ? h->bytes - counted : 0;
+	return rc;
+}
+
+static void end_holder(struct keeper *k, struct exec *e, uint64_t uncounted)
+{
+	/* one that takes long to end is told of once */
+	if (e->uncounted_bytes == 0)
+		keeper_event(k, "limit.hit", e->id,
+			json_pack("{s:s, s:{s:s, s:I, s:I}}", "limit", "kernel_memory", "detail",
+				"reason", "sockets hold memory that the kernel charges to nobody",
+				"uncounted_bytes", (json_int_t)uncounted, "most",
+				(json_int_t)most(k)));
+	e->uncounted_bytes = uncounted;
+	exec_kill(e, &k->box);
+}
+
+/* Whose sockets were made in no group of an exec's (in a fork, by who made it) may belong to each. */
+static void end_largest(struct keeper *k, const struct holders *h, uint64_t uncounted)
+{
+	const struct holder *largest = holders_largest(h);
+	bool found = false;
+
+	keeper_disturbed(k);
+	for (int whose = 1; whose >= 0 && !found; whose--) {
+		list_for_each (&k->execs, pos, next) {
+			struct exec *e = list_entry(pos, struct exec, node);
+
+			if (e->state == EXEC_STARTING ||
+				(whose && unlisted_group(&k->box.cgroup, e->leaf) !=
+						  largest->group) ||
+				!cgroup_leaf_populated(&k->box.cgroup, e->leaf))
+				continue;
+			end_holder(k, e, uncounted);
+			found = true;
+		}
+	}
+}
+
+/* What is being captured or made again is looked at the next time. */
+static bool is_at_rest(const struct keeper *k)
+{
+	return k->capture.pid == 0 && !k->restoring && k->fork_parent < 0;
+}
+
+/* Return: all is in order, or nobody can tell that here. */
+static bool is_settled(struct keeper *k, uint64_t *uncounted)
+{
+	struct holders h = { 0 };
+	int rc = look(k, &h, uncounted);
+
+	if (rc == 0 && *uncounted > most(k)) {
+		end_largest(k, &h, *uncounted);
+		return false;
+	}
+	return rc == 0 || rc == -EOPNOTSUPP || rc == -ENOENT;
+}
+
+void keeper_verb_uncounted(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	const bool runs = (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED) &&
+			  !k->suspended && !k->box.init_gone && !ablated("uncounted");
+	uint64_t uncounted = 0;
+	const bool settled = !runs || (is_at_rest(k) && is_settled(k, &uncounted));
+
+	keeper_reply(c, id,
+		json_pack("{s:b, s:I}", "settled", (int)settled, "uncounted_bytes",
+			(json_int_t)uncounted));
+}

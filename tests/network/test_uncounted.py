@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds more of the kernel's memory than its limit, charged to no control group, is ended (docs/design/0007, Uncounted); whose memory is counted is not.
+
+What keeps an attacker: tests/attack, RX-02N to RX-02P."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+
+from lib import cay
+from lib.case import contains, equal
+
+TIMEOUT = 90
+NEEDS = ("root", "cgroup2")
+
+LIMITS = {"memory_bytes": 64 << 20}
+SOON = {"CAY_UNCOUNTED": str(16 << 20)}
+ALWAYS = {"CAY_UNCOUNTED": "1"}  # at each look
+NEVER = {"CAY_UNCOUNTED": str(1 << 50)}
+
+# Connections that nobody accepts, of which each holds more than two megabytes.
+HOLD = """
+import signal, socket
+l = socket.socket()
+l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+l.bind(("127.0.0.1", 0))
+l.listen(4096)
+keep = []
+for _ in range(80):
+    c = socket.create_connection(l.getsockname())
+    c.setblocking(False)
+    keep.append(c)
+    try:
+        while True:
+            c.send(bytes(60000))
+    except BlockingIOError:
+        pass
+print("held", flush=True)
+signal.pause()
+"""
+
+# The same and datagrams, but accepted: all that waits is counted. It is filled when a line has come.
+ACCEPT = """
+import signal, socket, sys
+def full(s):
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    s.bind(("127.0.0.1", 0))
+    return s
+l, keep, ends = full(socket.socket()), [], []
+l.listen(4096)
+for _ in range(150):
+    ends.append(socket.create_connection(l.getsockname()))
+    keep.append(l.accept()[0])
+for _ in range(20):
+    keep.append(full(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+    ends.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    ends[-1].connect(keep[-1].getsockname())
+print("ready", flush=True)
+sys.stdin.readline()
+for s in ends:
+    s.setblocking(False)
+    try:
+        for _ in range(200):
+            s.send(bytes(60000))
+    except OSError:
+        pass
+print("held", flush=True)
+signal.pause()
+"""
+
+# Downloads through the gateway that nobody takes.
+DOWNLOAD = """
+import signal, socket
+keep = [socket.create_connection(("a.example", 5000)) for _ in range(60)]
+for c in keep:
+    c.recv(1)
+print("held", flush=True)
+signal.pause()
+"""
+
+
+@contextlib.contextmanager
+def outside():
+    """A server of the machine's that says more than anybody takes, to each; gives its port."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    stop, kept = threading.Event(), []
+
+    def say():
+        while not stop.is_set():
+            kept.append(listener.accept()[0])
+            kept[-1].setblocking(False)
+            with contextlib.suppress(OSError):
+                while True:
+                    kept[-1].send(bytes(1 << 20))
+    thread = threading.Thread(target=say)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        stop.set()
+        socket.create_connection(listener.getsockname()).close()
+        thread.join()
+        for one in (listener, *kept):
+            one.close()
+
+
+@contextlib.contextmanager
+def server(tmp, env):
+    instance = cay.Instance(tmp, env=env)
+    try:
+        yield instance.start()
+    finally:
+        instance.close()
+
+
+def hold(instance, box, script=HOLD):
+    return instance.exec(box, "python3", "-c", script)
+
+
+def held(instance, box, run, lines=1):
+    """The last of so many lines that it has said, or less where it was ended before."""
+    connection = cay.UnixConnection(instance.socket, 30)
+    connection.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output?follow=true")
+    answer = connection.getresponse()
+    said = [answer.readline() for _ in range(lines)][-1]
+    connection.close()
+    return said
+
+
+def check_ended(instance, box, run):
+    status = instance.wait(box, run)
+    equal((status["status"], status["signal"]), ("limit", signal.SIGKILL))
+    assert status["evidence"]["uncounted_bytes"] > LIMITS["memory_bytes"], status
+    hits = [e for e in instance.events(box) if e["type"] == "limit.hit"]
+    equal([(e["exec"], e["data"]["limit"], e["data"]["detail"]["most"]) for e in hits], [(run["id"], "kernel_memory", LIMITS["memory_bytes"])])
+
+
+def test_who_holds_too_much_is_ended_and_told(tmp):
+    """It alone: not another command of its sandbox, nor the sandbox."""
+    with server(tmp, SOON) as instance, instance.sandbox(limits=LIMITS) as box:
+        other = instance.exec(box, "cat", stdin=True)
+        check_ended(instance, box, hold(instance, box))
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{other['id']}")["state"], "running")
+        equal(instance.ok(box, "echo goes on"), "goes on\n")
+
+
+def fill(instance, box, run):
+    """What has said that it is ready fills its buffers."""
+    instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin", b"\n")
+    contains(held(instance, box, run, 2).decode(), "held")
+
+
+def check_goes_on(instance, box, run):
+    """While another one is looked at, and ended."""
+    with instance.sandbox(limits=LIMITS) as other:
+        for _ in range(2):
+            equal(instance.wait(other, hold(instance, other))["status"], "limit")
+    equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+    equal([e for e in instance.events(box) if e["type"] == "limit.hit"], [])
+
+
+def test_what_is_counted_may_be_held(tmp):
+    """However much, also in sockets that were made for a fork before its programs ran."""
+    with server(tmp, ALWAYS) as instance, instance.sandbox(limits=LIMITS) as box:
+        run = instance.exec(box, "python3", "-c", ACCEPT, stdin=True)
+        equal(held(instance, box, run), b"ready\n")
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+        again = instance.get(f"/v1/sandboxes/{fork}/execs")["execs"][0]
+        fill(instance, box, run)
+        check_goes_on(instance, box, run)
+        fill(instance, fork, again)
+        check_goes_on(instance, fork, again)
+        instance.remove(fork)
+
+
+def test_what_its_gateway_holds_is_not_its_own(tmp):
+    """The ends of the gateway are in the same network."""
+    with server(tmp, ALWAYS) as instance, outside() as port:
+        rule = {"match": {"host": "a.example", "port": 5000, "transport": "tcp"}, "action": "allow", "upstream": f"127.0.0.1:{port}", "private": True}
+        with instance.sandbox(limits=LIMITS, policy=json.dumps({"rules": [rule]})) as box:
+            run = hold(instance, box, DOWNLOAD)
+            equal(held(instance, box, run), b"held\n")
+            check_goes_on(instance, box, run)
+
+
+def test_the_next_server_sees_what_was_held_before(tmp):
+    """Also by those who stand still."""
+    with server(tmp, NEVER) as instance:
+        box = instance.post("/v1/sandboxes", {"limits": LIMITS})["id"]
+        run = hold(instance, box)
+        equal(held(instance, box, run), b"held\n")
+        instance.post(f"/v1/sandboxes/{box}/pause", {})
+        instance.kill()
+        instance.start(**SOON)
+        instance.wait_event("limit.hit", box)
+        instance.post(f"/v1/sandboxes/{box}/resume", {})
+        check_ended(instance, box, run)
+        instance.remove(box)
+
+
+def test_a_keeper_that_stands_still_keeps_nobody_from_being_looked_at(tmp):
+    with server(tmp, SOON) as instance, instance.sandbox(limits=LIMITS) as box, instance.sandbox(limits=LIMITS) as still:
+        init = instance.get(f"/v1/sandboxes/{still}")["init_pid"]
+        with open(f"/proc/{init}/stat", encoding="ascii") as f:
+            keeper = int(f.read().rsplit(")", 1)[1].split()[1])
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            check_ended(instance, box, hold(instance, box))
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+
+
+def test_in_a_fork_it_is_the_same(tmp):
+    """Sockets that were made for it before its programs ran have their command's group."""
+    with server(tmp, NEVER) as instance:
+        box = instance.post("/v1/sandboxes", {"limits": LIMITS})["id"]
+        script = HOLD.replace("keep = []", 'keep = []\nprint("ready", flush=True)\nimport sys\nsys.stdin.readline()')
+        run = instance.exec(box, "python3", "-c", script, stdin=True)
+        equal(held(instance, box, run), b"ready\n")
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+        instance.kill()
+        instance.start(**SOON)
+        again = instance.get(f"/v1/sandboxes/{fork}/execs")["execs"][0]
+        instance.raw("POST", f"/v1/sandboxes/{fork}/execs/{again['id']}/stdin?close=true", b"\n")
+        check_ended(instance, fork, again)
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+        for one in (fork, box):
+            instance.remove(one)
