@@ -59,7 +59,8 @@ static void is_ended(int fd)
 static void send_it(int socket, int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec iov = { "x", 1 };
+	char byte = 'x';
+	struct iovec iov = { &byte, 1 };
 	struct msghdr m = { .msg_iov = &iov,
 		.msg_iovlen = 1,
 		.msg_control = control,
