@@ -9,7 +9,7 @@ import signal
 import sys
 
 from lib import cay
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
@@ -63,11 +63,14 @@ def told(instance, kind):
 BEFORE, COMMITTED, DURABLE, KNOWN = "snapshot.commit.before", "snapshot.commit.after", "snapshot.durable.before", "snapshot.durable.committed"
 
 
+STATES = ("sealed", "durable", "verified")  # a server that has just started brings what it finds to the last one
+
+
 def snapshot_at(instance, point, state, **body):
     asking = Asking(instance, point, "/v1/sandboxes/box/snapshots", body)
     taken = asking.again()
     equal([s["id"] for s in instance.get("/v1/snapshots")["snapshots"]], [taken["id"]], point)
-    equal((taken["state"], taken["name"]), (state, body.get("name")), point)
+    equal((taken["state"] in STATES[STATES.index(state):], taken["name"]), (True, body.get("name")), f"{point}: {taken['state']}")
     equal(asking.again()["id"], taken["id"], point)
     return taken
 
@@ -118,9 +121,8 @@ def test_a_snapshot_that_could_not_be_made_durable(tmp):
     with own_instance(tmp) as instance:
         make_box(instance.start(CAY_FAULT="snapshot.durable.before=error"))
         ask = ("/v1/sandboxes/box/snapshots", {"name": "name", "files_only": True})
-        raises(cay.ApiError, instance.post, *ask, headers={"Idempotency-Key": "once"})
-        equal(instance.get("/v1/snapshots/name")["state"], "sealed")
-        equal(instance.post(*ask, headers={"Idempotency-Key": "once"})["state"], "durable")
+        contains(raises(cay.ApiError, instance.post, *ask, headers={"Idempotency-Key": "once"}).message, "sealed, but not durable")
+        contains(STATES[1:], instance.post(*ask, headers={"Idempotency-Key": "once"})["state"])
         equal(len(told(instance, "snapshot.created")), 1)
 
 
