@@ -154,6 +154,14 @@ def test_what_a_terminal_has_answered_is_not_asked_again(instance):
         instance.cay("rm", box + "-shown")
 
 
+def test_logs_on_a_terminal_ask_it_nothing(instance):
+    with instance.sandbox() as box:
+        run = instance.cay("exec", "-d", box, "--", "printf", r"<\033[31m\033[6n>").stdout.strip()
+        status, text = instance.at_terminal("logs", "--follow", box, run)
+        equal((status, text), (0, "<\x1b[31m>"))
+        equal(instance.cay("logs", box, run).stdout, "<\x1b[31m\x1b[6n>")
+
+
 def test_a_new_size_reaches_the_command(instance):
     with instance.sandbox() as box:
         process, fd = instance.terminal("exec", "-it", box, "--", "bash", "-c",

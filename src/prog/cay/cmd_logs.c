@@ -2,12 +2,14 @@
 /* prog/cay/cmd_logs.c - the kept output of a command, each stream to ours; what is missing is told. */
 #include "base/str.h"
 #include "codec/frame.h"
+#include "codec/termquery.h"
 #include "prog/cay/cmd.h"
 
 struct logs {
 	struct cli *cli;
 	const char *name, *exec;
 	uint64_t offset; /* of the next byte */
+	struct termquery asked[2];
 };
 
 static int put(struct cli *cli, int fd, const char *p, size_t n)
@@ -23,6 +25,18 @@ static int put(struct cli *cli, int fd, const char *p, size_t n)
 		n -= (size_t)done;
 	}
 	return 0;
+}
+
+/* A terminal would answer what a program has asked, and its answers go to whoever reads there next: the shell. */
+static int show(struct logs *l, bool err, const char *p, size_t n)
+{
+	int fd = err ? STDERR_FILENO : STDOUT_FILENO;
+	cleanup_buf struct buf out = BUF_INIT(4U << 20);
+
+	if (isatty(fd) != 1)
+		return put(l->cli, fd, p, n);
+	termquery_strip(&l->asked[err], p, n, &out);
+	return put(l->cli, fd, out.p, out.n);
 }
 
 /* Who sits at a terminal is told why nothing comes. */
@@ -41,8 +55,7 @@ static int on_frame(struct logs *l, const struct frame *f)
 {
 	if ((f->type == FRAME_STDOUT || f->type == FRAME_STDERR) && f->size >= 8) {
 		l->offset = frame_get_u64(f->payload) + f->size - 8;
-		return put(l->cli, f->type == FRAME_STDOUT ? STDOUT_FILENO : STDERR_FILENO,
-			f->payload + 8, f->size - 8);
+		return show(l, f->type == FRAME_STDERR, f->payload + 8, f->size - 8);
 	}
 	if (f->type == FRAME_OBJECT)
 		on_object(l->cli, f);
