@@ -110,5 +110,10 @@ def test_from_the_command_line(instance):
             instance.ok(box, "echo x >> /var/tmp/rewound")
         equal(instance.ok(box, "cat /var/tmp/rewound"), "x\nx\n")
         contains(instance.cay("fork", taken[0], "--idempotency-key", "cli fork", want=125).stderr, "another request")
-        for name in made[0]:
+        # of a sandbox: the client asks for a snapshot of that name first
+        of_box = [instance.cay("fork", "keys", "--files-only", "--idempotency-key", "cli fork of a sandbox").stdout.split() for _ in range(2)]
+        equal(of_box[0], of_box[1])
+        for source in ("keys", taken[0], "none-such"):
+            contains(instance.cay("fork", source, "--idempotency-key", "cli fork of a sandbox", want=125).stderr, "another request")
+        for name in (*made[0], *of_box[0]):
             instance.remove(name)

@@ -20,6 +20,16 @@ int cmd_rewind(struct cli *cli)
 	return cli_print_named(cli, box);
 }
 
+/*
+ * A snapshot called @from was not forked. The key of a sandbox's forks is another request's to the route of snapshots, which is not asked for the name then; the route of sandboxes has the
+ * answer, or says so too.
+ */
+static bool may_be_sandbox(const struct cli *cli, const char *from)
+{
+	return (cli->err.code == ERR_NOT_FOUND || cli->err.code == ERR_IDEMPOTENCY) &&
+	       strchr(from, '@') == NULL;
+}
+
 int cmd_fork(struct cli *cli)
 {
 	const char *name = cli_args_value(&cli->args, FLAG_NAME),
@@ -48,7 +58,7 @@ int cmd_fork(struct cli *cli)
 		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "forking";
 	rc = cli_call_keyed(cli, "POST", point, body, &answer);
-	if (rc < 0 && cli->err.code == ERR_NOT_FOUND && strchr(from, '@') == NULL)
+	if (rc < 0 && may_be_sandbox(cli, from))
 		rc = cli_call_keyed(cli, "POST", box, body, &answer);
 	if (rc < 0)
 		return rc;
