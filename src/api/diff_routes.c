@@ -388,11 +388,30 @@ static int apply_undo(struct server *srv, const char *id, bool ends, struct err 
 	return rc;
 }
 
-/* Its answer is here: what said until now that it was done goes. Of a job that fails the next start clears up. */
-static void apply_taken(struct server *srv, const char *id)
+struct taken {
+	struct server *srv;
+	struct id id;
+};
+
+static void taken_main(void *arg)
 {
-	(void)!job_run(srv, json_pack("{s:s,s:s}", "verb", "undo_apply", "apply", id), NULL, NULL,
-		NULL, NULL);
+	struct taken *t = arg;
+
+	(void)!job_run(t->srv, json_pack("{s:s,s:s}", "verb", "undo_apply", "apply", t->id.s), NULL,
+		NULL, NULL, NULL);
+	free(t);
+}
+
+/*
+ * Its answer is here: what said until now that it was done goes, and nobody waits for that, since nobody looks at it but for its own id and the next start. That one clears up, too, where the job
+ * fails, or the server ends before.
+ */
+static void apply_taken(struct server *srv, struct id id)
+{
+	struct taken *t = xnew(struct taken);
+
+	*t = (struct taken){ srv, id };
+	fiber_start(taken_main, t);
 }
 
 static int apply_job(struct apply *a, json_t **ret, struct err *err)
@@ -423,7 +442,7 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 	rc = job_run(a->call->srv, request, gather_frame, &g, &ok, err);
 	if (rc == 0) {
 		if (json_is_true(json_object_get(ok, "journal")))
-			apply_taken(a->call->srv, id.s);
+			apply_taken(a->call->srv, id);
 		(void)json_object_del(ok, "journal");
 		(void)json_object_set_new(ok, "n", json_incref(json_object_get(ok, "changes")));
 		(void)json_object_set(ok, "changes", g.changes);

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay apply: the exact changes after review, or nothing at all."""
 
+import concurrent.futures
 import contextlib
+import fcntl
 import http.client
 import os
+import signal
 import threading
 import time
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, raises
 
 
@@ -267,3 +270,42 @@ def test_an_apply_whose_job_is_killed_is_undone_at_once(tmp):
                 equal([n for n in os.listdir(os.path.join(instance.state, "apply")) if not n.endswith(".applied")], [])
         finally:
             instance.close()
+
+
+def journals(instance):
+    return [n for n in os.listdir(os.path.join(instance.state, "apply")) if not n.endswith(".applied")]
+
+
+def stopped(instance):
+    return [pid for pid in instance.own_processes() if leaks.processes().get(pid, ("", ""))[1] == "T"]
+
+
+def test_who_applied_does_not_wait_until_its_journal_is_cleared_away(tmp):
+    """It goes behind the answer; where it cannot, with the next start."""
+    instance, top = cay.Instance(tmp), project(tmp)
+    instance.start(CAY_FAULT="store.apply.over=hold")
+    state = os.open(instance.state, os.O_RDONLY)
+    try:
+        with over(instance, top) as box, concurrent.futures.ThreadPoolExecutor() as pool:
+            instance.ok(box, "echo two > /p/a")
+            instance.post(f"/v1/sandboxes/{box}/stop")
+            applied = pool.submit(apply, instance, box)
+            cay.wait_until(lambda: stopped(instance), 30, "it is done")
+            job, = stopped(instance)
+            locked = pool.submit(fcntl.flock, state, fcntl.LOCK_EX)  # behind the apply: no job that changes anything goes on
+            os.kill(job, signal.SIGCONT)
+            locked.result()
+            try:
+                equal(applied.result(cay.patience(20))["applied"], True)
+            finally:
+                fcntl.flock(state, fcntl.LOCK_UN)
+            cay.wait_until(lambda: not journals(instance), 30, "the journal is gone")
+            instance.stop()
+            with open(os.path.join(instance.state, "apply", "a" * 20 + ".done"), "w", encoding="utf-8"):
+                pass
+            instance.start()
+            cay.wait_until(lambda: not journals(instance), 30, "that of a server that ended before is gone")
+            equal(tree(top)["a"][0], "two\n")
+    finally:
+        os.close(state)
+        instance.close()
