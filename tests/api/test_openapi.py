@@ -12,7 +12,7 @@ import jsonschema
 import yaml
 
 from lib import cay
-from lib.case import equal
+from lib.case import equal, require
 
 METHODS = ("get", "post", "put", "delete")
 
@@ -187,6 +187,7 @@ def use_states(client, box):
     client.ask("DELETE", "/v1/snapshots/kept", status=204)
 
 
+@require("group")
 def test_answers_are_what_the_document_says(fresh, tmp):
     client, project = Client(fresh), os.path.join(tmp, "project")
     os.mkdir(project)

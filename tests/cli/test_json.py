@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from lib import cay
-from lib.case import equal
+from lib.case import equal, require
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "api"))
 from test_openapi import judge, operations, resolved  # noqa: E402
@@ -48,6 +48,7 @@ def check(said, want, where):
         judge(schema_of(want), {name: value for name, value in json.loads(said).items() if name not in OWN.get(where, ())}, where)
 
 
+@require("group")
 def test_every_verb_prints_the_object(fresh, tmp):
     project, archive = os.path.join(tmp, "project"), os.path.join(tmp, "root.tar")
     os.mkdir(project)
