@@ -253,7 +253,8 @@ static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment 
 		a->next += n;
 		if (a->credit != UINT64_MAX)
 			a->credit -= n;
-		if (a->next > e->shown)
+		/* who only reads does not hold, and answers nothing */
+		if (a->hold && a->next > e->shown)
 			e->shown = a->next;
 	}
 	if (e->state != EXEC_ENDED || a->next != e->ring.end)

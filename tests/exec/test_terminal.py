@@ -121,6 +121,7 @@ def test_what_a_terminal_has_answered_is_not_asked_again(instance):
     shown = b"<\x1b[31m\x1b]0;why?\x07>[62]"
     with instance.sandbox() as box:
         run = instance.cay("exec", "-d", "-it", box, "--", "python3", "-c", ASKS).stdout.strip()
+        cay.wait_until(lambda: "why?" in instance.cay("logs", box, run).stdout, 20, "it has asked")  # who reads logs answers nothing
         process, fd = instance.terminal("attach", box, run)
         first = read_until(fd, b">")  # nobody has answered that yet
         contains(first, b"<\x1b[31m\x1b[6n\x1b]0;why?\x07>")
