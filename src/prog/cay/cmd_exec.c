@@ -87,6 +87,8 @@ int cmd_exec(struct cli *cli)
 		o.tty = cli_args_has(&cli->args, FLAG_TTY);
 		o.input = o.tty || cli_args_has(&cli->args, FLAG_INTERACTIVE);
 	}
+	/* who asks for it by a key may not be the first */
+	o.fresh = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY) == NULL;
 	rc = start_exec(cli, command, &o, &exec);
 	if (rc < 0)
 		return session_finish(cli, &o, command, rc, &r);

@@ -36,7 +36,7 @@ int cmd_run(struct cli *cli)
 {
 	const struct id key = id_new();
 	struct stream_options o = {
-		.run = true, .leaves = true, .rejoin = run_rejoin, .ctx = key.s
+		.fresh = true, .run = true, .leaves = true, .rejoin = run_rejoin, .ctx = key.s
 	};
 	struct stream_result r = { 0 };
 	cleanup_json json_t *body = NULL;

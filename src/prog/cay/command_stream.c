@@ -762,6 +762,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.sent = BUF_INIT(INPUT_MAX + READ_SIZE + 4096),
 		.terminal = isatty(STDIN_FILENO) == 1,
 		.old.answered = isatty(o->quiet ? STDERR_FILENO : STDOUT_FILENO) == 1,
+		.old.known = o->fresh,
 		.line_start = true,
 		.counted = !o->detachable, /* we have started it, and nobody else knows it */
 	};

@@ -26,7 +26,7 @@ size_t old_output_put(
 
 void old_output_end(struct old_output *o, uint64_t offset, struct buf *out)
 {
-	o->known = true;
+	o->known = offset > 0 || (o->known && o->until == 0);
 	if (o->until > offset)
 		o->until = offset;
 	termquery_end(&o->query, out);

@@ -23,7 +23,7 @@ void old_output_until(struct old_output *o, uint64_t until);
 size_t old_output_put(
 	struct old_output *o, uint64_t offset, const char *p, size_t n, struct buf *out);
 
-/** old_output_end() - from @offset on nothing is old; what is held goes to @out. */
+/** old_output_end() - a connection has ended: from @offset on nothing is old; what is held goes to @out. Where nothing has come yet (0), the next one may say what is old, unless it was said that nothing is. */
 void old_output_end(struct old_output *o, uint64_t offset, struct buf *out);
 
 #endif
