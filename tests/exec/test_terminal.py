@@ -149,7 +149,7 @@ def test_what_a_terminal_has_answered_is_not_asked_again(instance):
         finish(away, away_fd)
         status, text = instance.at_terminal("attach", fork, run)
         equal(status, 0)
-        require("\x1b[6n" not in text and "\x1b[31m" in text, text)
+        assert "\x1b[6n" not in text and "\x1b[31m" in text, text
         contains(instance.cay("attach", fork, run).stdout, "\x1b[6n")  # to a pipe all of it goes as it was
         instance.cay("rm", "-f", fork)
         instance.cay("rm", box + "-shown")
