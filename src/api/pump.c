@@ -232,11 +232,16 @@ json_t *pump_attach_request(const struct pump *p, uint64_t from)
 
 void pump_send_input(struct stream *client, const json_t *ok)
 {
+	const json_t *shown = json_object_get(ok, "shown");
+
+	/* of an older keeper that does not say it: somebody will have seen it */
+	if (shown == NULL)
+		shown = json_object_get(ok, "end");
 	pump_send_object(client, FRAME_OBJECT,
 		json_pack("{s:{s:I,s:I},s:I}", "input", "received",
 			json_integer_value(json_object_get(ok, "input_bytes")), "taken",
 			json_integer_value(json_object_get(ok, "input_taken")), "shown",
-			json_integer_value(json_object_get(ok, "shown"))));
+			json_integer_value(shown)));
 }
 
 enum stream_patience pump_patience(const void *ctx)
