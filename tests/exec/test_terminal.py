@@ -104,6 +104,29 @@ def test_what_is_typed_for_a_suspended_command_arrives_behind_the_input_of_other
             os.close(fd)
 
 
+def test_what_is_typed_arrives_behind_the_input_of_an_exec_with_the_same_key(instance):
+    """Asked for again by its key it is the same exec, which has had input of its first client."""
+    with instance.sandbox() as box:
+        wanted = ("exec", "-it", "--idempotency-key", "typed", box, "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo got-$x; done")
+        process, fd = instance.terminal(*wanted)
+        read_until(fd, b"ready")
+        os.write(fd, b"a-line-of-somebody-else\n")
+        read_until(fd, b"got-a-line-of-somebody-else")
+        process.kill()
+        process.wait()
+        os.close(fd)
+        process, fd = instance.terminal(*wanted)
+        read_until(fd, b"got-a-line-of-somebody-else")
+        instance.cay("suspend", box)
+        read_until(fd, b"leaves it\r\n")
+        os.write(fd, b"one\n")
+        instance.cay("resume", box)
+        read_until(fd, b"got-one")
+        process.kill()
+        process.wait()
+        os.close(fd)
+
+
 # asks where the cursor is, and shows what comes as an answer to it: an ESC, up to R
 ASKS = r"""
 import os, sys, tty

@@ -764,7 +764,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.old.answered = isatty(o->quiet ? STDERR_FILENO : STDOUT_FILENO) == 1,
 		.old.known = o->fresh,
 		.line_start = true,
-		.counted = !o->detachable, /* we have started it, and nobody else knows it */
+		.counted = o->fresh,
 	};
 	sigset_t before;
 	int rc;
