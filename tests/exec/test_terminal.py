@@ -178,6 +178,16 @@ def test_what_a_terminal_has_answered_is_not_asked_again(instance):
         instance.cay("rm", box + "-shown")
 
 
+def test_an_ended_command_asks_nothing_whoever_comes_to_it(instance):
+    """Also where its end is first heard of by the stream: an exec that is asked for again by its key."""
+    with instance.sandbox() as box:
+        wanted = ("exec", "-i", "--idempotency-key", "ended", box, "--", "printf", r"<\033[31m\033[6n>")
+        equal(instance.cay(*wanted).stdout, "<\x1b[31m\x1b[6n>")
+        instance.cay("stop", box)  # no keeper says what of it was shown
+        equal(instance.at_terminal(*wanted), (0, "<\x1b[31m>"))
+        equal(instance.cay(*wanted).stdout, "<\x1b[31m\x1b[6n>")
+
+
 def test_logs_on_a_terminal_ask_it_nothing(instance):
     with instance.sandbox() as box:
         run = instance.cay("exec", "-d", box, "--", "printf", r"<\033[31m\033[6n>").stdout.strip()

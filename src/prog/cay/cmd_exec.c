@@ -125,7 +125,6 @@ int cmd_attach(struct cli *cli)
 		return rc;
 	ended = str_eq(cli_string(exec, "state", ""), "ended"); /* what is typed is for nobody */
 	o.detachable = !ended;
-	o.past = ended;
 	o.tty = !ended && json_is_true(json_object_get(exec, "tty")) && isatty(STDIN_FILENO);
 	o.input = !ended && json_is_true(json_object_get(exec, "stdin")) &&
 		  (o.tty || stream_wants_input());

@@ -464,7 +464,8 @@ static int on_object(struct stream *s, const struct frame *f)
 	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
 	take_newer(&s->r->exec, json_object_get(object, "exec"));
 	look_whether_away(s);
-	if (s->away || s->o->past)
+	/* of one that has ended nobody takes an answer any more */
+	if (s->away || str_eq(cli_string(s->r->exec, "state", ""), "ended"))
 		old_output_until(&s->old, UINT64_MAX);
 	if ((v = json_object_get(object, "shown")) != NULL)
 		old_output_until(&s->old, (uint64_t)json_integer_value(v));

@@ -10,7 +10,6 @@ struct stream_options {
 	bool input;      /* forward standard input */
 	bool detachable; /* SIGHUP leaves, and so does "~." after a new line where standard input is a terminal: it is read for that alone where nothing is to be forwarded */
 	bool quiet;      /* the command's standard output goes to standard error */
-	bool past;       /* the command has ended: nothing of its output is new */
 	bool fresh;      /* we have started it: nobody else has seen its output, or written to it */
 	bool run;        /* the stream owns the command: leaving ends it */
 	bool leaves;     /* the program ends behind it: where all went well nothing is given back */
