@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import struct
+import subprocess
 import termios
 import time
 
@@ -186,6 +187,21 @@ def test_an_ended_command_asks_nothing_whoever_comes_to_it(instance):
         instance.cay("stop", box)  # no keeper says what of it was shown
         equal(instance.at_terminal(*wanted), (0, "<\x1b[31m>"))
         equal(instance.cay(*wanted).stdout, "<\x1b[31m\x1b[6n>")
+
+
+def test_a_pipe_beside_the_terminal_gets_all_as_it_was(instance):
+    """What an ended command has asked is left out of the one of both streams that a terminal shows."""
+    with instance.sandbox() as box:
+        run = instance.cay("exec", "-d", box, "--", "sh", "-c", r"printf '<\033[6n>'; printf '<\033[5n>' >&2").stdout.strip()
+        instance.wait(box, run)
+        for shown, piped, left in (("stdout", "stderr", b"<\x1b[5n>"), ("stderr", "stdout", b"<\x1b[6n>")):
+            ours, theirs = os.openpty()
+            process = instance.popen([os.path.join(instance.programs, "cay"), "attach", box, run], stdin=subprocess.DEVNULL,
+                                     **{shown: theirs, piped: subprocess.PIPE})
+            os.close(theirs)
+            equal(getattr(process, piped).read(), left)
+            equal(finish(process, ours), b"<>")
+            getattr(process, piped).close()
 
 
 def test_logs_on_a_terminal_ask_it_nothing(instance):

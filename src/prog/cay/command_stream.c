@@ -401,7 +401,8 @@ static int bad_stream(struct stream *s)
 
 static int on_output(struct stream *s, const struct frame *f)
 {
-	struct sink *sink = &s->sinks[!s->together && (f->type == FRAME_STDERR || s->o->quiet)];
+	bool second = !s->together && (f->type == FRAME_STDERR || s->o->quiet);
+	struct sink *sink = &s->sinks[second];
 	size_t n, left_out;
 
 	if (f->size < 8)
@@ -417,8 +418,8 @@ static int on_output(struct stream *s, const struct frame *f)
 	/* a reader that is always behind never empties the buffer: what was written must make room all the same */
 	buf_consume(&sink->wait, sink->used);
 	sink->used = 0;
-	left_out =
-		old_output_put(&s->old, frame_get_u64(f->payload), f->payload + 8, n, &sink->wait);
+	left_out = old_output_put(
+		&s->old, second, frame_get_u64(f->payload), f->payload + 8, n, &sink->wait);
 	if (buf_failed(&sink->wait))
 		return bad_stream(s);
 	acknowledge(s, left_out);
@@ -708,9 +709,11 @@ static int rejoin(struct stream *s)
 	buf_reset(&s->in);
 	buf_reset(&s->out);
 	s->out_used = s->unacked = s->stale = 0;
-	old_output_end(&s->old, s->offset, &s->sinks[!s->together && s->o->quiet].wait);
-	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++)
+	old_output_end(&s->old, s->offset);
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
+		termquery_end(&s->old.sinks[i].query, &s->sinks[i].wait);
 		s->stale += s->sinks[i].wait.n - s->sinks[i].used;
+	}
 	rc = rejoin_next(s);
 	if (rc < 0 && s->r->status != NULL) {
 		s->rejoins = REJOINS_MAX;
@@ -762,7 +765,8 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.out = BUF_INIT(8U << 20),
 		.sent = BUF_INIT(INPUT_MAX + READ_SIZE + 4096),
 		.terminal = isatty(STDIN_FILENO) == 1,
-		.old.answered = isatty(o->quiet ? STDERR_FILENO : STDOUT_FILENO) == 1,
+		.old.sinks[0].answered = isatty(STDOUT_FILENO) == 1,
+		.old.sinks[1].answered = isatty(STDERR_FILENO) == 1,
 		.old.known = o->fresh,
 		.line_start = true,
 		.counted = o->fresh,

@@ -6,28 +6,28 @@ void old_output_until(struct old_output *o, uint64_t until)
 	if (o->known)
 		return;
 	o->known = true;
-	o->until = o->answered ? until : 0;
+	o->until = until;
 }
 
-size_t old_output_put(
-	struct old_output *o, uint64_t offset, const char *p, size_t n, struct buf *out)
+size_t old_output_put(struct old_output *o, bool second, uint64_t offset, const char *p, size_t n,
+	struct buf *out)
 {
-	size_t before = out->n + o->query.n, old = 0;
+	struct termquery *query = &o->sinks[second].query;
+	size_t before = out->n + query->n, old = 0;
 
-	if (offset < o->until)
+	if (o->sinks[second].answered && offset < o->until)
 		old = o->until - offset < n ? (size_t)(o->until - offset) : n;
-	termquery_strip(&o->query, p, old, out);
+	termquery_strip(query, p, old, out);
 	if (old < n) {
-		termquery_end(&o->query, out);
+		termquery_end(query, out);
 		buf_add(out, p + old, n - old);
 	}
-	return before + n - out->n - o->query.n;
+	return before + n - out->n - query->n;
 }
 
-void old_output_end(struct old_output *o, uint64_t offset, struct buf *out)
+void old_output_end(struct old_output *o, uint64_t offset)
 {
 	o->known = offset > 0 || (o->known && o->until == 0);
 	if (o->until > offset)
 		o->until = offset;
-	termquery_end(&o->query, out);
 }
