@@ -226,7 +226,8 @@ def test_a_directory_that_is_called_removed(instance):
             instance.ok(box, f"rmdir '{place}'")
             fork = fork_live(instance, box)[0]
             for one in (fork, box):
-                equal(ask(instance, one, run, "os.readlink('/proc/self/cwd'), os.stat('.').st_nlink"), f"('{place} (deleted)', 0)\n")
+                called = os.path.dirname(place) + "/.cay-removed-0" if one == fork else place
+                equal(ask(instance, one, run, "os.readlink('/proc/self/cwd'), os.stat('.').st_nlink"), f"('{called} (deleted)', 0)\n")
             instance.remove(fork)
             equal(ask(instance, box, run, "os.chdir('/')"), "None\n")
 
@@ -287,7 +288,8 @@ def test_what_was_removed_of_the_image(instance):
             instance.ok(box, f"rm -r /var/tmp/{name}")
             fork = fork_live(instance, box)[0]
             for one in (fork, box):
-                equal(ask(instance, one, run, f"[os.readlink('/proc/self/' + n) for n in ('cwd', 'fd/{below}')]"), f"{[f'/var/tmp/{name} (deleted)'] * 2}\n")
+                called = "/var/tmp/.cay-removed-0" if one == fork else f"/var/tmp/{name}"
+                equal(ask(instance, one, run, f"[os.readlink('/proc/self/' + n) for n in ('cwd', 'fd/{below}')]"), f"{[called + ' (deleted)'] * 2}\n")
                 equal(ask(instance, one, run, f"os.close({below})"), "None\n")
                 equal(ask(instance, one, run, "os.chdir('..')"), "None\n")
                 equal(ask(instance, one, run, "os.getcwd()"), "/var/tmp\n")

@@ -4,13 +4,14 @@ in the source once more, rewound to the midst of it."""
 
 import os
 import sys
+import time
 
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, put, say, start  # noqa: E402
-from suspending import there_and_back  # noqa: E402
+from suspending import resume, suspend, there_and_back  # noqa: E402
 
 TIMEOUT = 240
 NEEDS = ("root", "cgroup2")
@@ -184,6 +185,32 @@ def test_what_is_watched_in_a_large_project(instance, tmp):
         for one in (again, fork, box):
             equal(ask(instance, one, run, "packages/some/very/deep one"), "0 one\n")
             equal(ask(instance, one, run, "src two"), "1 two\n")
+
+
+@require(*NEEDS)
+def test_what_the_host_moved_to_where_a_directory_was_removed(instance, tmp):
+    """While a program that works in it was suspended: it is refused by apply afterwards as before."""
+    project = os.path.join(tmp, "project")
+    for name in ("gone/below", "other"):
+        os.makedirs(os.path.join(project, name))
+        with open(os.path.join(project, name, "precious"), "w", encoding="utf-8") as f:
+            f.write("precious\n")
+    with instance.sandbox(mounts=[{"source": project, "target": "/project", "mode": "cow"}]) as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", "import os, sys\nprint('ready', flush=True)\nfor line in sys.stdin: print(eval(line), flush=True)",
+                    cwd="/project/gone/below")
+        instance.ok(box, "rm -r /project/gone")
+        suspend(instance, box)
+        time.sleep(0.05)  # of a clock of files
+        os.rename(os.path.join(project, "gone"), os.path.join(tmp, "away"))
+        os.rename(os.path.join(project, "other"), os.path.join(project, "gone"))
+        time.sleep(0.05)
+        changed = instance.cay("diff", box).stdout
+        resume(instance, box)
+        equal(ask(instance, box, run, "os.stat('.').st_nlink, os.listdir('../..')"), "(0, [])\n")
+        equal(instance.cay("diff", box).stdout, changed)
+        done = instance.cay("apply", box, check=False)
+        equal((done.returncode != 0, os.listdir(os.path.join(project, "gone"))), (True, ["precious"]))
+        contains(done.stderr, "conflict")
 
 
 VFORK = """

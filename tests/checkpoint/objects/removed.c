@@ -24,6 +24,16 @@ static void is_removed(int fd, mode_t mode)
 	MUST(openat(fd, "new", O_WRONLY | O_CREAT, 0600) < 0 && errno == ENOENT);
 }
 
+/* In what was restored the topmost that is gone has another name. */
+static void is_called(const char *path, const char *name)
+{
+	static const char own[] = TOP "/.cay-removed-";
+
+	if (strcmp(path, name) != 0 && (strncmp(path, own, sizeof(own) - 1) != 0 ||
+					       strcmp(strrchr(path, '/'), strrchr(name, '/')) != 0))
+		object_fail("it works in '%s'", path);
+}
+
 static void check_cwd(mode_t mode, const char *name, const char *to_top)
 {
 	int fd = open(".", O_RDONLY | O_DIRECTORY);
@@ -38,8 +48,8 @@ static void check_cwd(mode_t mode, const char *name, const char *to_top)
 	n = readlink("/proc/self/cwd", path, sizeof(path) - 1);
 	MUST(n > 0);
 	path[n] = '\0';
-	if (name != NULL && strcmp(path, name) != 0)
-		object_fail("it works in '%s'", path);
+	if (name != NULL)
+		is_called(path, name);
 	MUST(stat(to_top, &above) == 0 && stat(TOP, &top) == 0 && above.st_ino == top.st_ino);
 }
 
