@@ -44,12 +44,15 @@ POINTS = {
 }
 
 # Inside the sandbox, where the log of points is out of reach.
-INSIDE = {"live.process.made": ("suspended",), "live.loader.begun": ("suspended",), "live.loader.chunk": ("suspended",)}
+INSIDE = {"live.process.made": ("suspended",), "live.opener.removed": ("suspended",), "live.loader.begun": ("suspended",), "live.loader.chunk": ("suspended",)}
 
-# Its state is in its memory and in a file: both must be of one instant.
+# Its state is in its memory and in a file: both must be of one instant. It works in a directory that is gone.
 PROGRAM = """
-import sys
+import os, sys
 n = 0
+os.makedirs("/tmp/above/here")
+os.chdir("/tmp/above/here")
+os.removedirs("/tmp/above/here")
 print("ready", flush=True)
 for line in sys.stdin:
     n += 1
@@ -127,6 +130,8 @@ def make_case(point, allowed, setting=None):
             instance.start()
             left = story.left()
             assert left in allowed, f"{left} after a kill at {point}"
+            if left != "lost":
+                equal(instance.ok(story.id, "ls -A /tmp").split(), ["count.py", "n"])
             assert story.there_and_back() or left == "lost"
             if left != "lost":
                 story.count()

@@ -4,7 +4,7 @@
  * above it all is as it was, its times too. In the opener.
  *
  * The topmost has a name of its own, and never the one that it had: an overlay that has deleted that name would do so anew, as of now, and `cay apply` takes what the host put there meanwhile for
- * older than that. What was deleted by nobody leaves nothing behind.
+ * older than that. What was deleted by nobody leaves nothing behind. What another opener, that was killed, has left is removed, as it has such a name.
  */
 #include "prog/cay-template/fork.h"
 
@@ -19,6 +19,8 @@
 #define NOWHERE      "/dev/removed" /* memory, in every sandbox: where nothing can be made there */
 #define NEW_NAME     "/.cay-removed-"
 #define OMIT         0x3ffffffe /* UTIME_OMIT */
+#define S_KIND       0170000
+#define S_DIRECTORY  0040000
 
 /** struct made - a path that is being made. */
 struct made {
@@ -29,7 +31,9 @@ struct made {
 
 /** struct status - struct stat. */
 struct status {
-	uint64_t head[11];
+	uint64_t head[3];
+	uint32_t mode, uid;
+	uint64_t more[7];
 	uint64_t changed[2]; /* its content: seconds, nanoseconds */
 	uint64_t rest[5];
 };
@@ -82,6 +86,23 @@ static void remove_all(struct made *m, uint64_t from)
 		(void)call_with(m, n, __NR_rmdir, NULL);
 }
 
+/* Of somebody else's links none is followed. Return: whether there was something. */
+static bool remove_stray(struct made *m)
+{
+	struct status st;
+	uint64_t there = m->base;
+
+	while (there < m->length) {
+		const uint64_t n = child_of(m, there);
+
+		if (call_with(m, n, __NR_lstat, &st) < 0 || (st.mode & S_KIND) != S_DIRECTORY)
+			break;
+		there = n;
+	}
+	remove_all(m, there);
+	return there > m->base;
+}
+
 /* From the top. Return: 0 or -errno. @made: how long it is. */
 static long make_all(struct made *m, uint64_t *made)
 {
@@ -102,15 +123,18 @@ static long make_once(struct made *m)
 {
 	struct status above = { 0 };
 	uint64_t made;
+	bool changed;
 	long fd;
 
 	(void)call_with(m, m->base, __NR_stat, &above);
+	changed = remove_stray(m);
 	fd = make_all(m, &made);
 	if (fd == 0) {
+		bare_fault("live.opener.removed");
 		fd = CALL4(__NR_openat, AT_CWD, m->path, O_DIRECTORY | BARE_CLOEXEC, 0);
 	}
 	remove_all(m, made);
-	if (made > m->base) {
+	if (changed || made > m->base) {
 		const uint64_t times[4] = { 0, OMIT, above.changed[0], above.changed[1] };
 
 		m->path[m->base] = '\0';
