@@ -325,6 +325,20 @@ static bool look_from_roots(struct spot *spot, const struct dump *d, const struc
 	return spot->found || spot->moved;
 }
 
+/* Nobody comes there by its name, which may be that of another now. */
+static bool works_in_removed(const struct dump_process *p)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path) - 1);
+	struct stat st;
+
+	if (n <= 0)
+		return true;
+	path[n] = '\0';
+	return dump_is_gone(path, (size_t)n) &&
+	       (fstatat(p->tracee.proc, "cwd", &st, 0) < 0 || !dump_is_called(p, path, &st));
+}
+
 /* A name in the files may have been removed or changed since, and another may have taken it. */
 static int check_name(
 	struct dump *d, struct subject *s, const struct unix_row *row, struct err *err)
@@ -351,6 +365,9 @@ static int check_name(
 	else if (needs_file && relative && !spot.there)
 		rc = subject_refuse(s, err,
 			"a socket whose name does not lead to it from where its process works now");
+	else if (relative && spot.there && works_in_removed(s->p))
+		rc = subject_refuse(
+			s, err, "a socket whose name is seen from a directory that was removed");
 	else if (needs_file && spot.found && spot.st.st_nlink > 1)
 		rc = subject_refuse(s, err, "a socket whose file has a further name (link(2))");
 	else if (needs_file && spot.moved)

@@ -232,6 +232,22 @@ def test_a_directory_that_is_called_removed(instance):
             equal(ask(instance, box, run, "os.chdir('/')"), "None\n")
 
 
+@require(*NEEDS)
+def test_a_socket_with_a_name_seen_from_a_removed_directory(instance):
+    """There is no directory of that name any more in which it could be bound again."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/usr/bin/python3", "-c", "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\nprint('ready', flush=True)\n"
+                            "for line in sys.stdin: print(eval(line), flush=True)", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        equal(ask(instance, box, run, "os.makedirs('/tmp/x/y'), os.chdir('/tmp/x/y'), s.bind('../s'), s.listen(), os.rmdir('../y')"), f"{(None,) * 5}\n")
+        for verb, body in (("fork", {"live": True}), ("suspend", None)):
+            error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+            equal(error.code, "unsupported")
+            contains(error.message, "a socket whose name is seen from a directory that was removed")
+        equal(ask(instance, box, run, "os.chdir('/tmp/x'), os.mkdir('y'), os.chdir('y')"), f"{(None,) * 3}\n")
+        instance.remove(fork_live(instance, box)[0])
+
+
 # Its first thread ends, another answers.
 HEADLESS = """
 import ctypes, os, sys, threading
