@@ -327,6 +327,12 @@ def the(instance, *words):
     return [pid for pid, line in lines.items() if line[:len(words)] == list(words)]
 
 
+def held(instance, *words):
+    """Those of them that a fault point has stopped."""
+    states = leaks.processes()
+    return [pid for pid in the(instance, *words) if states.get(pid, ("", ""))[1] == "T"]
+
+
 def killed_outside(tmp, point, victim, allowed, then_ends=True):
     """cayd is held at @point, @victim(instance, story) named and killed, cayd goes on."""
     def use(instance, story):
@@ -399,11 +405,12 @@ def while_it_is_written(tmp, meanwhile, left, program=CATCHES, end=b"\n", **opti
                     result.append(error.code)
             thread = threading.Thread(target=suspend)
             thread.start()
-            cay.wait_until(lambda: [pid for pid in the(instance, "cay-keeper", "job") if leaks.processes()[pid][1] == "T"], 30, "the job is held")
+            cay.wait_until(lambda: held(instance, "cay-keeper", "job"), 30, "the job is held")
+            stopped = held(instance, "cay-keeper", "job")
             try:
                 meanwhile(instance, box, run)
             finally:
-                for pid in the(instance, "cay-keeper", "job"):
+                for pid in stopped:  # no other: its coders end as soon as it goes on
                     os.kill(pid, signal.SIGCONT)
             thread.join(60)
             equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
