@@ -73,10 +73,10 @@ struct template_message {
 	uint32_t kind;
 	int32_t pid;    /* host's (BEGUN, ROOT, ENDED, REAP); inside (FAILED) */
 	int32_t inside; /* ROOT: the pid inside */
-	int32_t status; /* ENDED: as of wait(2); FAILED: -errno */
+	int32_t status; /* ENDED: as of wait(2); FAILED, LOST: -errno */
 	uint64_t cpu_us;
 	struct template_stream held; /* DONE */
-	char step[64];               /* FAILED: what was being done */
+	char step[64];               /* FAILED, LOST: what was being done */
 };
 
 /** struct template_allow - the processes that may be copied, named by the keeper. */

@@ -209,7 +209,8 @@ struct keeper {
 	bool leaves_left;       /* some exec has @leaf_left */
 	bool quiet;             /* keeper_is_quiet() may say so: once, for the first program */
 	bool provisional; /* it is in no catalogue yet: it ends with the connection of who started it */
-	const char *lost; /* why everything was killed, NULL = it was not */
+	const char *lost;      /* why everything was killed, NULL = it was not */
+	char lost_memory[160]; /* that, where it is not one of our own words */
 	enum err_code lost_code;
 	struct list conns, execs, waiters;
 	struct list held; /* attachments without connection */

@@ -5,6 +5,7 @@
  * side: how they came into the template.
  */
 #include "base/fault.h"
+#include "base/str.h"
 #include "checkpoint/forker.h"
 #include "sandbox/carry.h"
 #include "sandbox/filters.h"
@@ -277,6 +278,26 @@ void keeper_verb_go(
 		keeper_reply_error(c, id, &err);
 }
 
+/* The rest of its memory cannot be loaded. @m: written by whom the payload may have taken over. */
+static void lose_memory(struct keeper *k, struct template_message *m)
+{
+	const char *why;
+
+	if (m->status == -EBADMSG) {
+		keeper_lose(k, ERR_CORRUPT,
+			"its memory on disk is damaged, and was resumed before all of it had been read");
+		return;
+	}
+	m->step[sizeof(m->step) - 1] = '\0';
+	str_utf8_tidy(m->step);
+	why = strerrordesc_np(m->status < 0 && m->status > INT32_MIN ? -m->status : ESRCH);
+	(void)snprintf(k->lost_memory, sizeof(k->lost_memory),
+		"the rest of its memory was not loaded: %s: %s",
+		m->step[0] != '\0' ? m->step : "load the memory",
+		why != NULL ? why : "unknown error");
+	keeper_lose(k, ERR_STATE, k->lost_memory);
+}
+
 void keeper_read_fork(struct keeper *k)
 {
 	struct template_message m;
@@ -294,11 +315,8 @@ void keeper_read_fork(struct keeper *k)
 	}
 	if (m.kind != TEMPLATE_ENDED) {
 		/* it keeps what it has until it is killed with all others: whoever waits for a page must not go on without */
-		if (m.kind == TEMPLATE_LOST && m.status == -EBADMSG)
-			keeper_lose(k, ERR_CORRUPT,
-				"its memory on disk is damaged, and was resumed before all of it had been read");
-		else if (m.kind == TEMPLATE_LOST)
-			keeper_lose(k, ERR_STATE, "what loaded the rest of its memory was killed");
+		if (m.kind == TEMPLATE_LOST)
+			lose_memory(k, &m);
 		k->loading = false;
 		first_join(&k->touched, &k->first);
 		k->first = k->touched;

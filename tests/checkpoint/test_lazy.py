@@ -258,15 +258,16 @@ def test_what_was_needed_first_is_there_the_next_time(tmp):
         equal(ask(instance, box, run, "check"), "ok\n")
 
 
-def is_lost(instance, box, run):
+def is_lost(instance, box, run, why=""):
     equal(instance.wait(box, run)["status"], "lost")
     cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}")["state"] in ("stopped", "failed"), 30, "the sandbox has ended")
+    contains(instance.get(f"/v1/sandboxes/{box}")["error"]["message"], why)
     cay.wait_until(lambda: not [n for n in ("cay-loader", "cay-pager", "cay-fork") if named(instance, n)], 30, "nobody loads anything")
     instance.post(f"/v1/sandboxes/{box}/start")
     equal(instance.ok(box, "ls /tmp"), "")
 
 
-def lost_at(tmp, point):
+def lost_at(tmp, point, why=""):
     instance = cay.Instance(tmp, env={**LAZY, "CAY_FAULT": point}).start()
     try:
         box = instance.post("/v1/sandboxes", {})["id"]
@@ -276,7 +277,7 @@ def lost_at(tmp, point):
             resume(instance, box)
         except cay.ApiError as error:
             print(f"failed as it may: {error}")
-        is_lost(instance, box, run)
+        is_lost(instance, box, run, why)
     finally:
         instance.close()
 
@@ -291,19 +292,25 @@ def test_the_loader_is_killed_when_all_is_there(tmp):
     lost_at(tmp, "live.loader.done")
 
 
-def killed(tmp, name):
+@require(*NEEDS)
+def test_the_loader_gives_up_when_they_run(tmp):
+    """It was told as one that was killed, wherever it ended."""
+    lost_at(tmp, "live.loader.lost", "load the memory: place a page: Argument list too long")
+
+
+def killed(tmp, name, why=""):
     """What cannot be loaded any more nobody sees: not as zeros either."""
     with Slow(tmp) as (instance, box, run):
         equal(ask(instance, box, run, "watch"), "ok\n")
         victims = named(instance, name)
         assert victims, f"no {name}"
         os.kill(victims[-1], signal.SIGKILL)
-        is_lost(instance, box, run)
+        is_lost(instance, box, run, why)
 
 
 @require(*NEEDS)
 def test_the_loader_is_killed(tmp):
-    killed(tmp, "cay-loader")
+    killed(tmp, "cay-loader", "its loader was killed")
 
 
 @require(*NEEDS)

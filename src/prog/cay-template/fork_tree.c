@@ -63,14 +63,18 @@ void futex_wake(uint32_t *word)
 	(void)CALL6(__NR_futex, word, FUTEX_WAKE, 0x7fffffff, 0, 0, 0);
 }
 
+static void put_step(struct template_message *m, const char *step)
+{
+	for (size_t n = 0; step[n] != '\0' && n < sizeof(m->step) - 1; n++)
+		m->step[n] = step[n];
+}
+
 BARE_NORETURN void fork_fail_of(int32_t pid, const char *step, long rc)
 {
 	struct template_message m = { .kind = TEMPLATE_FAILED, .pid = pid, .status = (int32_t)rc };
 	struct fork_shared *s = fork_shared();
-	size_t n = 0;
 
-	for (; step[n] != '\0' && n < sizeof(m.step) - 1; n++)
-		m.step[n] = step[n];
+	put_step(&m, step);
 	if (__atomic_exchange_n(&s->failed, 1, __ATOMIC_SEQ_CST) == 0)
 		send(&m);
 	futex_wake(&s->stage);
@@ -748,6 +752,8 @@ static void tell_loaded(const int *info)
 	}
 	m = (struct template_message){ .status = (int32_t)lazy_error(info) };
 	m.kind = m.status == 0 ? TEMPLATE_LOADED : TEMPLATE_LOST;
+	if (m.status != 0)
+		put_step(&m, lazy_step(info));
 	send(&m);
 }
 

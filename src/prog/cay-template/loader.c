@@ -590,6 +590,8 @@ static void receive_go(int socket)
 	going = true;
 	say(LAZY_GOES);
 	bare_fault("live.loader.going");
+	if (bare_fault_named("live.loader.lost"))
+		fail(LAZY_NOT_PLACED, -E2BIG);
 }
 
 /* The keeper learns of the end of T' by its socket, which is ours too. */
