@@ -682,16 +682,22 @@ int dump_passed(
 	return rc < 0 && err->code == ERR_NONE ? subject_refuse(&s, err, "not to be read") : rc;
 }
 
-/* Where @link of /proc/PID leads. Return: length of @path, 0 when it leads nowhere that has had a name. @ret_removed: whether that is all; a directory may be called as if it were. */
+/* Where @link of /proc/PID leads. Return: length of @path, 0 when it leads nowhere that has had a name. @ret_removed: whether that is all, then @st is what it was; a directory may be called as if it were. */
 static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX],
 	struct stat *st, bool *ret_removed)
 {
 	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX - 1);
 
-	if (n <= 0 || path[0] != '/' || fstatat(p->tracee.proc, link, st, 0) < 0)
+	if (n <= 0 || path[0] != '/')
 		return 0;
 	path[n] = '\0';
-	*ret_removed = dump_is_gone(path, (size_t)n) && !dump_is_called(p, path, st);
+	*ret_removed = false;
+	/* the others are not asked while all stands still: their file system may be far away */
+	if (!dump_is_gone(path, (size_t)n))
+		return (size_t)n;
+	if (fstatat(p->tracee.proc, link, st, 0) < 0)
+		return 0;
+	*ret_removed = !dump_is_called(p, path, st);
 	return (size_t)n;
 }
 
