@@ -220,15 +220,14 @@ static bool has_option(description *d, int level, int name)
 	return false;
 }
 
-/* Is @other bound to an address of @d's beside it, though by what both have now it could not be, nor listen there? Something was taken away since. */
-static bool has_lost(description *d, description *other)
+/* Is @other bound to an address of @d's (@own) beside it, though by what both have now it could not be, nor listen there? Something was taken away since. */
+static bool has_lost(description *d, const struct place *own, description *other)
 {
-	const struct place own = place_of(image_bytes(d->path), d->path.length),
-			   its = place_of(image_bytes(other->path), other->path.length);
+	const struct place its = place_of(image_bytes(other->path), other->path.length);
 	const bool listen = d->kind == DESCRIPTION_LISTEN && other->kind == DESCRIPTION_LISTEN;
 	const uint64_t both = d->position & other->position, any = d->position | other->position;
 
-	if (!place_is_shared(d, &own, other, &its) || (both & SOCKET_REUSEPORT) != 0 ||
+	if (!place_is_shared(d, own, other, &its) || (both & SOCKET_REUSEPORT) != 0 ||
 		((both & SOCKET_REUSEADDR) != 0 && !listen))
 		return false;
 	/* who listens beside others can have come there by this one alone; who does not, by the other as well */
@@ -241,15 +240,22 @@ static bool may_share(description *d)
 	       d->path.length > 0;
 }
 
+static bool some_by_port; /* some have SO_REUSEPORT, and give it to those that they accept */
+
 /* Those that came to one address by it get what is sent there in turn, also when it was taken away since. */
 static bool was_bound_by_port(description *d)
 {
+	struct place own;
+
 	if ((d->position & SOCKET_REUSEPORT) != 0 || !may_share(d))
 		return (d->position & SOCKET_REUSEPORT) != 0;
+	own = place_of(image_bytes(d->path), d->path.length);
+	if (own.port == 0)
+		return false;
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *other = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
 
-		if (other != d && may_share(other) && has_lost(d, other))
+		if (other != d && may_share(other) && has_lost(d, &own, other))
 			return true;
 	}
 	return false;
@@ -307,8 +313,10 @@ static void bind_socket(int fd, description *d)
 		sockets_return(d);
 		return;
 	}
-	if (was_bound_by_port(d))
+	if (was_bound_by_port(d)) {
+		some_by_port = true;
 		set(fd, SOL_SOCKET, REUSEPORT, 1);
+	}
 	if (domain_of(d) == AF_INET6)
 		set(fd, IPPROTO_IPV6, 26 /* V6ONLY */, (d->position & SOCKET_V6ONLY) != 0);
 	if (d->path.length > 0)
@@ -617,17 +625,18 @@ static void finish_unix(int fd, description *d)
 		set(fd, SOL_SOCKET, 16, 1);
 }
 
-/* Of whom the kernel takes it to be, who lets his own sockets share an address (SO_REUSEPORT). An id that the sandbox has not got stays the opener's. */
+/* Of whom the kernel takes it to be, who lets his own sockets share an address (SO_REUSEPORT). An id that the sandbox has not got stays the opener's, who is root. */
 static void give_socket(int fd, description *d)
 {
-	(void)CALL3(__NR_fchown, fd, d->uid, d->gid);
+	if (is_unix(d) || d->uid != 0 || d->gid != 0) /* who made a pair is another */
+		(void)CALL3(__NR_fchown, fd, d->uid, d->gid);
 }
 
 /* Nobody else is there to be bound meanwhile. What is shut down: the kernel does it to one that is not connected too, and says no. */
 static void finish_inet(int fd, description *d)
 {
 	set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
-	if (domain_of(d) != AF_NETLINK)
+	if (domain_of(d) != AF_NETLINK && (some_by_port || (d->position & SOCKET_REUSEPORT) != 0))
 		set(fd, SOL_SOCKET, REUSEPORT, (d->position & SOCKET_REUSEPORT) != 0);
 	if ((d->position & SOCKET_PASSCRED) != 0) /* netlink: no others have it */
 		set(fd, SOL_SOCKET, 16, 1);
