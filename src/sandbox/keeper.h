@@ -199,6 +199,8 @@ struct keeper {
 	struct keeper_confined confined;
 	struct ration rations[RATIONS];
 	bool ration_told[RATIONS]; /* that there are no more */
+	uint64_t
+		faults; /* taken in memory of programs; UINT64_MAX: too many, and it has been told */
 	struct keeper_apart apart;
 	struct keeper_looks looks;
 	bool restoring; /* processes are being made again: what they ask for they had before */
@@ -341,7 +343,7 @@ bool keeper_ration(struct keeper *k, int listener, const struct seccomp_notif *n
 /* --- keeper_sysinfo.c --- */
 
 /**
- * keeper_sysinfo() - is the call of @notice sysinfo(2)? Then it is answered, or, where we may not write to its caller, left to the kernel.
+ * keeper_sysinfo() - is the call of @notice sysinfo(2)? Then it is answered, or, where we may not write to its caller, or have made too many pages there, left to the kernel.
  * @listener: where it was told of; borrowed. Return: false: it is another one, and not answered.
  */
 bool keeper_sysinfo(struct keeper *k, int listener, const struct seccomp_notif *notice);

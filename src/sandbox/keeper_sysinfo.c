@@ -5,6 +5,7 @@
  *
  * Whoever calls waits until it is answered, one in a round of the loop. What is written goes to the address space of who called: the call was still waiting when that had been opened.
  */
+#include "base/ablate.h"
 #include "sandbox/keeper.h"
 #include "sandbox/synth.h"
 #include "sys/procmem.h"
@@ -37,19 +38,37 @@ static struct sysinfo answer_of(const struct keeper *k)
 }
 
 /* Return: 0; -EFAULT: it may not be written there; other -errno: it cannot be said. */
-static int write_answer(const struct keeper *k, int listener, const struct seccomp_notif *notice)
+static int write_answer(struct keeper *k, int listener, const struct seccomp_notif *notice)
 {
 	const struct sysinfo info = answer_of(k);
 	struct procmem memory = PROCMEM_NONE;
+	uint64_t faults = 0;
 	int rc = procmem_open((int32_t)notice->pid, &memory);
 
 	/* was it still that one? Its number may be another's by now */
 	if (rc == 0 && ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notice->id) < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = procmem_write(&memory, notice->data.args[0], &info, sizeof(info));
+		rc = procmem_write(&memory, notice->data.args[0], &info, sizeof(info), &faults);
+	k->faults += faults;
 	procmem_close(&memory);
 	return rc;
+}
+
+/*
+ * Whose page is not there has it made by us: its data are charged to the program's group, its tables and what is read of a file to ours, which has no limit. So not for ever; told once.
+ */
+static bool has_made_enough(struct keeper *k)
+{
+	if (k->faults < RATION_FAULTS_MAX || ablated("rations"))
+		return false;
+	if (k->faults != UINT64_MAX)
+		keeper_event(k, "limit.hit", NULL,
+			json_pack("{s:s, s:{s:s, s:I}}", "limit", "sysinfo_faults", "detail",
+				"reason", "the kernel charges them to the keeper", "most",
+				(json_int_t)RATION_FAULTS_MAX));
+	k->faults = UINT64_MAX;
+	return true;
 }
 
 bool keeper_sysinfo(struct keeper *k, int listener, const struct seccomp_notif *notice)
@@ -59,7 +78,7 @@ bool keeper_sysinfo(struct keeper *k, int listener, const struct seccomp_notif *
 
 	if (notice->data.nr != SYS_sysinfo)
 		return false;
-	rc = write_answer(k, listener, notice);
+	rc = has_made_enough(k) ? -EDQUOT : write_answer(k, listener, notice);
 	/* of whom we may not write the kernel tells what it is asked */
 	if (rc == 0 || rc == -EFAULT)
 		answer.error = rc;

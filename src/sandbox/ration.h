@@ -28,6 +28,9 @@ enum ration_kind {
 #define RATION_FILTERS_MAX  256U
 #define RATION_PROGRAMS_MAX 1024U
 
+#define RATION_FAULTS_MAX \
+	4096U /* in memory of programs, taken by the keeper in its life: each makes up to three pages of tables */
+
 #define RATION_GRANTS 1024
 
 /** struct ration - what there is of one kind. All zero: nothing is known. */

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -73,6 +74,16 @@ static bool is_writable(int maps, uint64_t address, uint64_t end)
 	return true;
 }
 
+/* Faults of this thread, those that it takes in other address spaces among them. Since Linux 5.9. */
+static uint64_t faults_taken(void)
+{
+	struct rusage usage;
+
+	return getrusage(RUSAGE_THREAD, &usage) < 0
+		       ? 0
+		       : (uint64_t)usage.ru_minflt + (uint64_t)usage.ru_majflt;
+}
+
 /* @done: of pwrite(). Return: 0 or -errno. */
 static int result_of(ssize_t done, size_t n)
 {
@@ -91,16 +102,27 @@ static bool bring(int32_t tid, uint64_t address, size_t n)
 	return n <= sizeof(room) && process_vm_readv(tid, &local, 1, &remote, 1, 0) == (ssize_t)n;
 }
 
-int procmem_write(const struct procmem *p, uint64_t address, const void *bytes, size_t n)
+int procmem_write(const struct procmem *p, uint64_t address, const void *bytes, size_t n,
+	uint64_t *ret_faults)
 {
+	const uint64_t before = faults_taken();
+	uint64_t failed;
 	int rc;
+
+	*ret_faults = 0;
 
 	/* whether it is below the kernel's own memory, pwrite() sees */
 	if (address > INT64_MAX - n || !is_writable(p->maps, address, address + n))
 		return -EFAULT;
 	rc = result_of(pwrite(p->mem, bytes, n, (off_t)address), n);
-	if ((rc == -EIO || rc == -EFAULT) && bring(p->tid, address, n))
-		rc = result_of(pwrite(p->mem, bytes, n, (off_t)address), n);
+	/* one that fails makes tables too, and is no fault by the kernel's count */
+	failed = rc < 0;
+	if (rc == -EIO || rc == -EFAULT) {
+		if (bring(p->tid, address, n))
+			rc = result_of(pwrite(p->mem, bytes, n, (off_t)address), n);
+		failed += rc < 0;
+	}
+	*ret_faults = faults_taken() - before + failed;
 	return rc == -EIO ? -EFAULT : rc;
 }
 

@@ -35,10 +35,11 @@ int procmem_open(int32_t tid, struct procmem *ret) attr_must_use;
  * Blocks for as long as a page of it takes to come: from disk, or from what answers for it (userfaultfd(2), a network's file system). A signal that kills ends that.
  * A mapping that is changed meanwhile may be written although it is not writable any more; so may be, on kernels before 6.11 (procmem_asks()), private
  * mappings that never were.
+ * @ret_faults: how often a page was not there, in any case. What the kernel makes for it (tables of pages, page cache) is charged to the caller's group, not to the other's.
  * Return: 0; -EFAULT when not all of it may be written: none or some has been, -errno.
  */
-int procmem_write(
-	const struct procmem *p, uint64_t address, const void *bytes, size_t n) attr_must_use;
+int procmem_write(const struct procmem *p, uint64_t address, const void *bytes, size_t n,
+	uint64_t *ret_faults) attr_must_use;
 
 /** procmem_asks() - does the kernel say what may be done with a mapping? */
 bool procmem_asks(void);
