@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -126,14 +127,23 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 	return rc;
 }
 
-static attr_noreturn void look_and_say(const struct cgroup *cg, int to)
+/* Nothing of the keeper's may be held open longer than by itself: a close of ours can take for hours. */
+static bool is_by_itself(int to, pid_t parent)
+{
+	return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && getppid() == parent &&
+	       dup2(to, STDIN_FILENO) >= 0 && raw_close_range(STDIN_FILENO + 1, ~0U, 0) == 0;
+}
+
+static attr_noreturn void look_and_say(const struct cgroup *cg, int to, pid_t parent)
 {
 	static struct holders found;
 	static struct walk w = { .holders = &found };
 
+	if (!is_by_itself(to, parent))
+		_exit(1);
 	w.cg = cg;
 	(void)!cgroup_each_leaf(cg, add_leaf, &w);
-	_exit(write(to, &found, sizeof(found)) == (ssize_t)sizeof(found) ? 0 : 1);
+	_exit(write(STDIN_FILENO, &found, sizeof(found)) == (ssize_t)sizeof(found) ? 0 : 1);
 }
 
 static int hear(int from, struct holders *ret)
@@ -148,6 +158,7 @@ static int hear(int from, struct holders *ret)
 int unlisted_ask(const struct cgroup *cg, struct holders *h)
 {
 	static struct holders found;
+	const pid_t keeper = getpid();
 	int ends[2], rc;
 	pid_t pid;
 
@@ -155,7 +166,7 @@ int unlisted_ask(const struct cgroup *cg, struct holders *h)
 		return -errno;
 	pid = fork();
 	if (pid == 0)
-		look_and_say(cg, ends[1]);
+		look_and_say(cg, ends[1], keeper);
 	rc = pid < 0 ? -errno : 0;
 	(void)close(ends[1]);
 	if (rc == 0)
