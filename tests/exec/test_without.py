@@ -28,7 +28,7 @@ def check_core(tmp, user=None):
             instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "s"})
             instance.ok(box, "rm /var/tmp/x")
             fork = instance.post("/v1/snapshots/s/fork", {})["sandboxes"][0]["id"]
-            equal(instance.ok(fork, "cat /var/tmp/x /p/f; stat -c %U /var/tmp/x"), "x\ntwo\nnobody\n")
+            equal(instance.ok(fork, "cat /var/tmp/x /p/f; stat -c %U /var/tmp/x"), "x\ntwo\n" + ("nobody\n" if WHOLE else "root\n"))
             contains(str(instance.get(f"/v1/diff?a={box}")["changes"]), "/p/f")
             instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "s"})
             equal(instance.ok(box, "cat /var/tmp/x"), "x\n")
