@@ -556,7 +556,8 @@ def test_a_manual_page_rootless(tmp):
         put(instance, box, "/tmp/read", "#!/bin/sh\nmkfifo /tmp/on\necho ready\nread -r line < /tmp/on\nwc -c; echo $line")
         instance.ok(box, "chmod 755 /tmp/read; i=0; (echo .TH LONG 1; while [ $i -lt 40000 ]; do echo word $i; i=$((i + 1)); done) > /tmp/long.1")
         run = start(instance, box, "/usr/bin/man", "-P", "/tmp/read", "/tmp/long.1", ready=b"ready\r\n", tty={"rows": 24, "columns": 80})
-        equal(instance.json("doctor", box)["findings"], [])
+        # man starts its programs by vfork(): for a moment they share its memory
+        cay.wait_until(lambda: instance.cay("doctor", box, check=False).returncode == 0, 30, "nothing would be refused")
         counts = set(instance.ok(box, "grep -h ^Seccomp_filters /proc/[0-9]*/status | cut -f 2").split())
         assert len(counts) > 1, f"nobody has a filter of its own: {counts}"
         fork = fork_live(instance, box)[0]
