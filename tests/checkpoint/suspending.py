@@ -2,11 +2,17 @@
 """Suspending and resuming a sandbox, with a look at what is left of it in between."""
 
 import contextlib
+import ctypes
+import fcntl
 import os
+import re
 
 from lib import leaks
 from lib.case import equal
 from lib.cay import wait_until
+
+NS_GET_ID = 0x8008b70d  # linux/nsfs.h of 6.18
+NAMESPACE = re.compile(r"(cgroup|ipc|mnt|net|pid|time|user|uts):\[")
 
 
 def drop_cache(instance, box):
@@ -37,20 +43,40 @@ def templates(instance):
     return {pid for name in ("cay-template", "cay-fork") for pid in instance.programs_named(name)}
 
 
-def links(folder):
-    """What the links in @folder of /proc lead to; nothing where the process is gone."""
-    found = set()
+def namespace_of(path):
+    """The number of the namespace that @path in /proc leads to, which no later one gets (those in the links' text are given again); None: there is none, or the kernel has no such number."""
+    number = ctypes.c_uint64()
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
     with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                found.add(os.readlink(os.path.join(folder, name)))
-    return found
+        fcntl.ioctl(fd, NS_GET_ID, number)
+    os.close(fd)
+    return number.value or None
 
 
-def namespaces(instance, pid):
-    """Those of process @pid that are neither ours nor the server's, which may run in some of its own."""
-    servers = instance.programs_named("cayd")
-    return links(f"/proc/{pid}/ns").difference(links("/proc/self/ns"), *(links(f"/proc/{server}/ns") for server in servers))
+def leads_to(path):
+    """What link @path leads to; nothing where it is gone."""
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return ""
+
+
+def namespaces(pid):
+    """Those that process @pid is in, or has open."""
+    found = set()
+    for folder in (f"/proc/{pid}/ns", f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            paths = [os.path.join(folder, name) for name in os.listdir(folder)]
+            found |= {namespace_of(path) for path in paths if NAMESPACE.match(leads_to(path))}
+    return found - {None}
+
+
+def namespaces_inside(instance, box):
+    """Those that are neither ours nor the server's, which may run in some of its own."""
+    pid = instance.get(f"/v1/sandboxes/{box}")["init_pid"]
+    return namespaces(pid).difference(namespaces("self"), *map(namespaces, instance.programs_named("cayd")))
 
 
 def nothing_left(instance, box, before, inside):
@@ -63,14 +89,13 @@ def nothing_left(instance, box, before, inside):
     for pid in mine:
         line = leaks.read(f"/proc/{pid}/cmdline").replace("\0", " ")
         assert box not in line, f"a process is left: {line}"
-        held = inside & (links(f"/proc/{pid}/ns") | links(f"/proc/{pid}/fd"))
-        assert not held, f"{held} of {line}"
+        assert not inside & namespaces(pid), f"a namespace is left of {line}"
     equal(templates(instance) - before, set(), "templates are left")
 
 
 def suspend(instance, box):
-    before, inside = templates(instance), namespaces(instance, instance.get(f"/v1/sandboxes/{box}")["init_pid"])
-    assert inside
+    before, inside = templates(instance), namespaces_inside(instance, box)
+    assert inside or namespace_of("/proc/self/ns/pid") is None
     answer = instance.post(f"/v1/sandboxes/{box}/suspend")
     equal(answer["state"], "suspended")
     nothing_left(instance, box, before, inside)
