@@ -66,10 +66,35 @@ int dump_reading(struct dump *d, struct subject *s)
 
 /* --- those that were removed --- */
 
+/* The description that was seen first of the same one, or NULL. */
+static const struct dump_known *first_of_removed(struct dump *d, const struct stat *st)
+{
+	for (size_t i = 0; i < d->n_known; i++) {
+		const struct dump_known *k = &d->known[i];
+		const struct image_description *o;
+
+		if (k->device != st->st_dev || k->inode != st->st_ino)
+			continue;
+		o = dump_description(d, k->index);
+		if (o->kind == DESCRIPTION_UNLINKED && S_ISDIR(o->mode))
+			return k;
+	}
+	return NULL;
+}
+
+/* 1 + that which is made again, and opened by the others; 0 = it is @k. */
+static uint64_t made_by(struct dump *d, const struct dump_known *k)
+{
+	const struct image_description *o = k == NULL ? NULL : dump_description(d, k->index);
+
+	return o == NULL ? 0 : o->a != 0 ? o->a : k->index + UINT64_C(1);
+}
+
 void dump_removed_open(struct dump *d, struct subject *s)
 {
 	s->out.kind = DESCRIPTION_UNLINKED;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(DUMP_GONE));
+	s->out.a = made_by(d, first_of_removed(d, &s->st));
 }
 
 uint32_t dump_removed_place(struct dump *d, const char *path, const struct stat *st)
@@ -80,13 +105,11 @@ uint32_t dump_removed_place(struct dump *d, const char *path, const struct stat 
 		.mode = st->st_mode,
 		.uid = st->st_uid,
 		.gid = st->st_gid };
+	const struct dump_known *first = first_of_removed(d, st);
 
-	for (size_t i = 0; i < d->n_known; i++) {
-		const struct dump_known *k = &d->known[i];
-
-		if (k->fd == -2 && k->device == st->st_dev && k->inode == st->st_ino)
-			return k->index;
-	}
+	/* whoever works in it may share a description, also one that a descriptor has */
+	if (first != NULL)
+		return first->index;
 	out.path = image_add_bytes(&d->image, path, strlen(path) - strlen(DUMP_GONE));
 	return dump_remember(
 		d, st->st_dev, st->st_ino, 0, -2, IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out))

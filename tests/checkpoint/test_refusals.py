@@ -306,6 +306,7 @@ def test_what_was_removed_of_the_image(instance):
             for one in (fork, box):
                 called = "/var/tmp/.cay-removed-0" if one == fork else f"/var/tmp/{name}"
                 equal(ask(instance, one, run, f"[os.readlink('/proc/self/' + n) for n in ('cwd', 'fd/{below}')]"), f"{[called + ' (deleted)'] * 2}\n")
+                equal(ask(instance, one, run, f"os.path.sameopenfile({below}, os.open('.', os.O_PATH))"), "True\n")
                 equal(ask(instance, one, run, f"os.close({below})"), "None\n")
                 equal(ask(instance, one, run, "os.chdir('..')"), "None\n")
                 equal(ask(instance, one, run, "os.getcwd()"), "/var/tmp\n")

@@ -14,9 +14,10 @@
 #define O_NOWAIT      04000
 #define O_ACCESS      3
 #define O_READ_WRITE  2
-#define O_NAMELESS    020200000              /* TMPFILE */
-#define O_OF_NAMES    (0400000 | O_NAMELESS) /* NOFOLLOW, TMPFILE: say how a name is looked up */
-#define O_NEW         0300                   /* CREAT, EXCL */
+#define O_NAMELESS    020200000 /* TMPFILE */
+#define O_NO_FOLLOW   0400000
+#define O_OF_NAMES    (O_NO_FOLLOW | O_NAMELESS) /* say how a name is looked up */
+#define O_NEW         0300                       /* CREAT, EXCL */
 #define EEXIST        17
 #define ENAMETOOLONG  36
 #define EOPNOTSUPP    95
@@ -234,22 +235,25 @@ static int make_unlinked(description *d)
 static int open_again(int fd, description *d)
 {
 	static const char prefix[] = "/proc/self/fd/";
+	/* of a directory O_DIRECTORY stays, which is a part of O_TMPFILE */
+	const uint32_t of_names = (d->mode & S_KIND) == S_DIRECTORY ? O_NO_FOLLOW : O_OF_NAMES;
 	char path[sizeof(prefix) + 12] = { 0 };
 
 	memcpy(path, prefix, sizeof(prefix));
 	number_text(path + sizeof(prefix) - 1, (uint32_t)fd);
-	return (int)fork_must(
-		CALL4(__NR_openat, AT_CWD, path,
-			(d->flags & ~(uint32_t)(O_ONCE | O_OF_NAMES)) | BARE_CLOEXEC, 0),
+	return (int)fork_must(CALL4(__NR_openat, AT_CWD, path,
+				      (d->flags & ~(O_ONCE | of_names)) | BARE_CLOEXEC, 0),
 		"open a file without a name");
 }
 
-/* One for each that was open, or worked in. */
+/* a: see dump_directories.c */
 static int open_removed_directory(description *d)
 {
-	int made = removed_directory(d), fd = open_again(made, d);
+	int made = d->a == 0 ? removed_directory(d) : opener_kept((uint32_t)d->a - 1),
+	    fd = open_again(made, d);
 
-	(void)CALL1(__NR_close, made);
+	if (d->a == 0)
+		(void)CALL1(__NR_close, made);
 	return fd;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Directories that were removed and are still used: to work in, by two processes, open to be read, as places; below one that is gone too, or with another in their place. They stay so: nobody finds
- * them by name, nothing can be made in them, and what lies above them is what did.
+ * them by name, nothing can be made in them, and what lies above them is what did. Who had the same one has the same one.
  */
 #include "object.h"
+
+#include <sys/file.h>
 
 #define TOP   "/tmp/removed"
 #define OTHER 33
@@ -22,6 +24,14 @@ static void is_removed(int fd, mode_t mode)
 	MUST(fstat(fd, &st) == 0 && S_ISDIR(st.st_mode) && st.st_nlink == 0);
 	MUST((st.st_mode & 07777) == mode && st.st_uid == OTHER && st.st_gid == OTHER);
 	MUST(openat(fd, "new", O_WRONLY | O_CREAT, 0600) < 0 && errno == ENOENT);
+}
+
+static bool is_same(int a, int b)
+{
+	struct stat first, second;
+
+	MUST(fstat(a, &first) == 0 && fstat(b, &second) == 0);
+	return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
 /* In what was restored the topmost that is gone has another name. */
@@ -76,7 +86,7 @@ static pid_t other(const char *directory, mode_t mode, int ret[2])
 
 int main(void)
 {
-	int reader, place, shared, go[2], status;
+	int reader, place, shared, worked, again, go[2], status;
 	struct stat st;
 	pid_t child;
 
@@ -88,6 +98,8 @@ int main(void)
 	MUST(chdir(TOP "/above/here") == 0);
 	MUST((reader = open(TOP "/open", O_RDONLY | O_DIRECTORY)) >= 0);
 	MUST((place = open(TOP "/open", O_PATH)) >= 0 && (shared = dup(reader)) >= 0);
+	MUST((worked = open(".", O_RDONLY | O_DIRECTORY)) >= 0);
+	MUST(flock(worked, LOCK_EX) == 0);
 	child = other(TOP "/again", 0711, go);
 	MUST(rmdir(TOP "/above/here") == 0 && rmdir(TOP "/above") == 0);
 	MUST(rmdir(TOP "/again") == 0 && mkdir(TOP "/again", 0700) == 0);
@@ -100,6 +112,9 @@ int main(void)
 	is_removed(reader, 0700);
 	is_removed(shared, 0700);
 	MUST(fstat(place, &st) == 0 && st.st_nlink == 0 && (fcntl(place, F_GETFL) & O_PATH) != 0);
+	MUST(is_same(reader, place) && (fcntl(reader, F_GETFL) & O_DIRECTORY) != 0);
+	MUST((again = open(".", O_RDONLY)) >= 0 && is_same(worked, again));
+	MUST(flock(again, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && close(again) == 0);
 	MUST(write(go[0], "g", 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
 	MUST(access(TOP "/above", F_OK) < 0 && access(TOP "/open", F_OK) < 0);
 	MUST(stat(TOP, &st) == 0 && memcmp(&st.st_mtim, &changed, sizeof(changed)) == 0);
