@@ -8,6 +8,7 @@
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "checkpoint/ip_place.h"
 
 #include <fcntl.h>
 #include <linux/inet_diag.h>
@@ -320,33 +321,9 @@ static int list_tcp(const struct dump_process *p)
 	return rc;
 }
 
-/** struct place - an address of TCP; one of version 4 is its own equal in version 6. */
-struct place {
-	uint32_t words[4];
-	uint16_t port;
-};
-
-static struct place map_v4(uint32_t address, uint16_t port)
+static struct place place_of_span(const struct dump *d, struct image_span span)
 {
-	return (struct place){ .words = { 0, 0, htonl(0xffff), address }, .port = port };
-}
-
-static struct place place_of(const struct dump *d, struct image_span span)
-{
-	const void *bytes = d->image.tables[TABLE_BYTES].p + span.offset;
-	struct place out = { 0 };
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-
-	if (span.length == sizeof(v4)) {
-		memcpy(&v4, bytes, sizeof(v4));
-		out = map_v4(v4.sin_addr.s_addr, v4.sin_port);
-	} else if (span.length == sizeof(v6)) {
-		memcpy(&v6, bytes, sizeof(v6));
-		memcpy(out.words, &v6.sin6_addr, sizeof(out.words));
-		out.port = v6.sin6_port;
-	}
-	return out;
+	return place_of((const char *)d->image.tables[TABLE_BYTES].p + span.offset, span.length);
 }
 
 static struct place place_in_message(uint8_t family, const uint32_t words[4], uint16_t port)
@@ -354,15 +331,14 @@ static struct place place_in_message(uint8_t family, const uint32_t words[4], ui
 	struct place out = { .port = port };
 
 	if (family == AF_INET)
-		return map_v4(words[0], port);
+		return (struct place){ .words = { 0, 0, htonl(0xffff), words[0] }, .port = port };
 	memcpy(out.words, words, sizeof(out.words));
 	return out;
 }
 
 static bool is_same_place(const struct place *a, const struct place *b)
 {
-	return a->port != 0 && a->port == b->port &&
-	       memcmp(a->words, b->words, sizeof(a->words)) == 0;
+	return a->port != 0 && a->port == b->port && place_same_address(a, b);
 }
 
 static uint32_t count(const struct dump *d)
@@ -392,7 +368,7 @@ static uint32_t find_client(struct dump *d, const struct embryo *e)
 
 	for (uint32_t i = 0; i < count(d); i++) {
 		const struct image_description *c = dump_description(d, i);
-		struct place path = place_of(d, c->path), remote = place_of(d, c->remote);
+		struct place path = place_of_span(d, c->path), remote = place_of_span(d, c->remote);
 
 		if (c->kind == DESCRIPTION_CONNECTION && c->peer == IMAGE_NONE && is_tcp(c) &&
 			is_same_place(&path, &other) && is_same_place(&remote, &own))
@@ -414,7 +390,7 @@ static int by_age(const void *a, const void *b)
 /* Those of the listener @s to the front. Return: how many, -EBUSY when only accepting would show all of them. */
 static int choose_embryos(struct dump *d, const struct dump_socket *s)
 {
-	struct place at = place_of(d, dump_description(d, s->index)->path);
+	struct place at = place_of_span(d, dump_description(d, s->index)->path);
 	size_t n = 0;
 
 	for (size_t i = 0; i < n_embryos; i++) {
@@ -509,8 +485,8 @@ static struct end end_of(struct dump *d, uint32_t i)
 		out.there.words[0] = a->inode_peer;
 		return out;
 	}
-	out.here = place_of(d, a->path);
-	out.there = place_of(d, a->remote);
+	out.here = place_of_span(d, a->path);
+	out.there = place_of_span(d, a->remote);
 	return out;
 }
 
@@ -665,12 +641,12 @@ static void add_other_end(struct dump *d, uint32_t i)
 static int check_datagrams(struct dump *d, uint32_t i, struct err *err)
 {
 	const struct image_description *a = dump_description(d, i);
-	struct place peer = place_of(d, a->remote);
+	struct place peer = place_of_span(d, a->remote);
 
 	for (uint32_t k = 0; a->remote.length > 0 && k < a->n_packets; k++) {
 		const struct image_packet *p =
 			image_row(&d->image, TABLE_PACKETS, a->first_packet + k, sizeof(*p));
-		struct place from = place_of(d, p->from);
+		struct place from = place_of_span(d, p->from);
 
 		if (!is_same_place(&from, &peer))
 			return refuse_row(
