@@ -122,9 +122,12 @@ int holders_ask(int diag_fd, struct holders *h)
 		uint8_t family, protocol;
 	} kinds[] = { { AF_INET, IPPROTO_TCP }, { AF_INET6, IPPROTO_TCP }, { AF_INET, IPPROTO_UDP },
 		{ AF_INET6, IPPROTO_UDP } };
-	int rc = 0;
+	int rc = 0, told = 0;
 
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(kinds); i++)
+	/* each protocol is told of by a module of its own, which may not be there */
+	for (size_t i = 0; (rc == 0 || rc == -ENOENT) && i < ARRAY_SIZE(kinds); i++) {
 		rc = ask_of(diag_fd, kinds[i].family, kinds[i].protocol, h);
-	return rc;
+		told += rc == 0;
+	}
+	return rc == -ENOENT && told > 0 ? 0 : rc;
 }
