@@ -19,6 +19,7 @@
 #define RMEM_MAX      "/proc/sys/net/core/rmem_max"
 #define QUEUE_DEFAULT 212992 /* what the kernel gave until it gave more */
 #define TCP_MEM       "/proc/sys/net/ipv4/tcp_mem"
+#define TCP_RMEM      "/proc/sys/net/ipv4/tcp_rmem"
 #define TEXT_MAX      256
 #define LEAST         (64ULL << 20) /* bytes that every sandbox may hold so */
 #define UNLIMITED     2 /* where nothing of sockets is counted: this part of the machine's memory */
@@ -52,14 +53,27 @@ static uint64_t most(const struct keeper *k)
 	return bytes > LEAST ? bytes : LEAST;
 }
 
-/* Could sockets that nobody lists hold @bytes? Each as much as it may be asked to keep, twice. */
+/* Bytes that wait in a socket at most: as much as it may be asked to keep, twice, or what the buffer of a connection grows to by itself. */
+static uint64_t queue_most(void)
+{
+	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	uint64_t queue, grown;
+
+	if (file_read_u64_at(AT_FDCWD, RMEM_MAX, &queue) < 0)
+		queue = QUEUE_DEFAULT;
+	if (file_read_at(AT_FDCWD, TCP_RMEM, &text) < 0 ||
+		sscanf(buf_cstr(&text), "%*u %*u %lu", &grown) != 1)
+		return UINT32_MAX; /* look rather than not */
+	return 2 * queue > grown ? 2 * queue : grown;
+}
+
+/* Could sockets that nobody lists hold @bytes? */
 static bool may_hide(const struct keeper *k, uint64_t bytes)
 {
 	static uint64_t queue;
 
-	if (queue == 0 && file_read_u64_at(AT_FDCWD, RMEM_MAX, &queue) < 0)
-		queue = QUEUE_DEFAULT;
-	return keeper_unlisted_sockets(k) * 2 * queue > bytes;
+	queue = queue != 0 ? queue : queue_most();
+	return keeper_unlisted_sockets(k) * queue > bytes;
 }
 
 /* Bytes that are held and not counted. Return: 0, or -errno: it cannot be told. */

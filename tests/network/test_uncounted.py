@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who holds more of the kernel's memory than its limit, charged to no control group, is ended (docs/design/0007, Uncounted); whose memory is counted is not.
 
-What keeps an attacker: tests/attack, RX-02N to RX-02P."""
+What keeps an attacker: tests/attack, RX-02N to RX-02Q."""
 
 import contextlib
 import json

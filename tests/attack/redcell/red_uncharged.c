@@ -271,6 +271,59 @@ static void rx_02p(struct run *r)
 	fill_with_errors(r, true);
 }
 
+/* What is sent by @from, and read by @to. */
+static long pass(int from, int to, long want)
+{
+	long got = 0;
+
+	while (got < want && send(from, block, sizeof(block), MSG_DONTWAIT) > 0) {
+		ssize_t one;
+
+		while ((one = recv(to, block, sizeof(block), MSG_DONTWAIT)) > 0)
+			got += one;
+	}
+	return got;
+}
+
+/* A connection whose buffer has grown by itself; its error queue then has as much; and it is over. */
+static long fill_connection(int listener, const struct sockaddr_in *at)
+{
+	const int times = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+	const struct linger reset = { .l_onoff = 1 };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), other;
+
+	if (fd < 0 || connect(fd, (const struct sockaddr *)at, sizeof(*at)) != 0)
+		return -1;
+	other = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (other < 0)
+		return -1;
+	(void)pass(other, fd, 64 * MIB);
+	(void)setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &times, sizeof(times));
+	(void)pass(fd, other, 64 * MIB);
+	(void)setsockopt(other, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	(void)close(other);
+	return queued(fd);
+}
+
+static void rx_02q(struct run *r)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	long want = arg_number(r, "mib", 256) * MIB, bytes = 0, n = 0, one = 0;
+	socklen_t size = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	all_files();
+	if (bind(listener, (struct sockaddr *)&at, size) != 0 || listen(listener, 16) != 0 ||
+		getsockname(listener, (struct sockaddr *)&at, &size) != 0)
+		return;
+	for (; n < 4000 && bytes < want && (one = fill_connection(listener, &at)) >= 0; n++)
+		bytes += one;
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld MiB in the error queues of %ld connections that are over", bytes / MIB, n);
+}
+
 static void rx_23(struct run *r)
 {
 	struct {
@@ -432,6 +485,7 @@ const struct attack attacks_uncharged[] = {
 	{ "RX-02N", "memory bomb: TCP connections that nobody accepts", rx_02n },
 	{ "RX-02O", "memory bomb: error queues of UDP sockets", rx_02o },
 	{ "RX-02P", "memory bomb: error queues of UDP sockets without a port", rx_02p },
+	{ "RX-02Q", "memory bomb: error queues of TCP connections that are over", rx_02q },
 	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
 	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
 	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },
