@@ -20,6 +20,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/xattr.h>
 
 #define MIB               (1L << 20)
@@ -28,6 +30,7 @@
 #define GROUPS_EACH       119
 #define SOURCES_EACH      64
 #define ACL_ENTRIES       8000
+#define FAR               (2 * MIB) /* another table each */
 
 static char block[60000];
 
@@ -478,6 +481,35 @@ static void rx_26(struct run *r)
 	(void)rmdir(path);
 }
 
+/* Each answer that is written to a page which is not there has tables made for it, by whoever answers: the kernel, or somebody without a limit. */
+static void rx_27(struct run *r)
+{
+	const long calls = arg_number(r, "calls", 6000);
+	const int fd = memfd_create("far", MFD_CLOEXEC);
+	struct sysinfo first;
+	char *at;
+	long n = 0;
+
+	if (fd < 0 || ftruncate(fd, calls * FAR) != 0 || syscall(SYS_sysinfo, &first) != 0)
+		return;
+	at = mmap(NULL, (size_t)(calls * FAR), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return;
+	for (long i = 0; i < calls; i++) {
+		const struct sysinfo *said = (const struct sysinfo *)(at + i * FAR);
+
+		/* its data are charged as they should be: given back */
+		if (syscall(SYS_sysinfo, said) != 0 || said->totalram != first.totalram)
+			break;
+		n++;
+		(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, i * FAR, 4096);
+	}
+	r->attempts++;
+	remark(r, "%ld answers", n);
+	if (n == calls)
+		note(r, ESCAPED, "no limit up to %ld tables", n);
+}
+
 const struct attack attacks_uncharged[] = {
 	{ "RX-02K", "memory bomb: answers of netlink that nobody reads", rx_02k },
 	{ "RX-02L", "memory bomb: answers to pings that nobody reads", rx_02l },
@@ -490,5 +522,6 @@ const struct attack attacks_uncharged[] = {
 	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
 	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },
 	{ "RX-26", "memory bomb: access lists of files in memory", rx_26 },
+	{ "RX-27", "memory bomb: tables of pages that an answer is written to", rx_27 },
 	{ NULL, NULL, NULL },
 };
