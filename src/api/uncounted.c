@@ -13,6 +13,8 @@
 #define LOOK_NS   NS_PER_S
 #define ANSWER_NS (2 * NS_PER_S) /* a keeper that is busy for longer is asked the next time */
 #define SHARE     32             /* of the machine's memory, by which it has to grow */
+#define AGAIN_NS  (4 * NS_PER_S) /* and four times as long, twice */
+#define AGAIN_MAX (64 * NS_PER_S)
 #define REST_NS \
 	(8 * NS_PER_MS) /* for each that was asked, until all are asked again: some twenty times what that costs */
 
@@ -38,6 +40,15 @@ bool uncounted_has_grown(struct uncounted *u, uint64_t bytes, uint64_t total)
 
 	u->quiet = bytes < u->quiet ? bytes : u->quiet;
 	return bytes - u->quiet > bound;
+}
+
+void uncounted_asked(struct uncounted *u, bool settled, uint64_t now_ns)
+{
+	u->wait_ns = !settled ? 0 : u->wait_ns == 0 ? AGAIN_NS : 4 * u->wait_ns;
+	if (u->wait_ns > AGAIN_MAX)
+		u->wait_ns = 0;
+	u->again_ns = u->wait_ns == 0 ? 0 : now_ns + u->wait_ns;
+	u->quiet = settled ? u->seen : u->quiet;
 }
 
 void uncounted_init(struct uncounted *u, const char *bound)
@@ -99,7 +110,7 @@ static void ask_all(void *arg)
 
 	sandbox_for_all(srv, ask, &r);
 	u->due_ns = began_ns + (round.asked * REST_NS > LOOK_NS ? round.asked * REST_NS : LOOK_NS);
-	u->quiet = round.settled ? u->seen : u->quiet;
+	uncounted_asked(u, round.settled, clock_now_ns());
 	u->asking = false;
 }
 
@@ -116,7 +127,9 @@ void uncounted_settle(struct server *srv)
 	if (file_read_at(AT_FDCWD, PATH, &text) < 0)
 		return;
 	u->seen = uncounted_of(buf_cstr(&text), &total);
-	if (!uncounted_has_grown(u, u->seen, total))
+	if (uncounted_has_grown(u, u->seen, total))
+		u->wait_ns = 0;
+	else if (u->again_ns == 0 || clock_now_ns() < u->again_ns)
 		return;
 	u->asking = true;
 	fiber_start(ask_all, srv);

@@ -12,11 +12,13 @@ struct server;
 
 /** struct uncounted - what is known of it. All bytes are of uncounted_of(). */
 struct uncounted {
-	uint64_t bound;  /* by so many it has to grow; 0 = a part of what the machine has */
-	uint64_t quiet;  /* as many there were when all was in order, or fewer since */
-	uint64_t seen;   /* when it was looked last */
-	uint64_t due_ns; /* CLOCK_MONOTONIC: when it is looked next */
-	bool asking;     /* the keepers are being asked */
+	uint64_t bound;    /* by so many it has to grow; 0 = a part of what the machine has */
+	uint64_t quiet;    /* as many there were when all was in order, or fewer since */
+	uint64_t seen;     /* when it was looked last */
+	uint64_t due_ns;   /* CLOCK_MONOTONIC: when it is looked next */
+	uint64_t again_ns; /* when keepers are asked though nothing has grown; 0 = not */
+	uint64_t wait_ns;  /* how long that was behind the round before */
+	bool asking;       /* the keepers are being asked */
 };
 
 /** uncounted_of() - bytes that the kernel has for itself and does not give back when they are wanted. @meminfo: text of /proc/meminfo; @total: set to what the machine has. */
@@ -24,6 +26,12 @@ uint64_t uncounted_of(const char *meminfo, uint64_t *total) attr_must_use;
 
 /** uncounted_has_grown() - there are @bytes now, of a machine with @total: by so many more that it is to be asked why? */
 bool uncounted_has_grown(struct uncounted *u, uint64_t bytes, uint64_t total) attr_must_use;
+
+/**
+ * uncounted_asked() - all keepers have been asked at @now_ns; @settled: none holds too much.
+ * Who had only begun then, while what another had was given back, has grown unseen since: they are asked again, three times, later and later.
+ */
+void uncounted_asked(struct uncounted *u, bool settled, uint64_t now_ns);
 
 /** uncounted_init() - @bound: bytes as decimal text (CAY_UNCOUNTED); NULL, or none: what is usual. */
 void uncounted_init(struct uncounted *u, const char *bound);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/uncounted.h"
+#include "base/clock.h"
 #include "t.h"
 
 #define MIB (1ULL << 20)
@@ -53,4 +54,28 @@ TEST(how_much_growth_can_be_said)
 	check(uncounted_has_grown(&u, 1001, 1024 * MIB));
 	uncounted_init(&u, "much");
 	check_int(u.bound, 0);
+}
+
+TEST(who_had_only_begun_is_asked_again)
+{
+	struct uncounted u;
+
+	uncounted_init(&u, NULL);
+	u.seen = 5 * MIB;
+	uncounted_asked(&u, true, 100);
+	check_int(u.quiet, 5 * MIB);
+	check_int(u.again_ns, 100 + 4 * NS_PER_S);
+	uncounted_asked(&u, true, 200);
+	check_int(u.again_ns, 200 + 16 * NS_PER_S);
+	uncounted_asked(&u, true, 300);
+	check_int(u.again_ns, 300 + 64 * NS_PER_S);
+	uncounted_asked(&u, true, 400);
+	check_int(u.again_ns, 0);
+	/* who holds too much is asked at once, and what is left is looked at from the beginning */
+	u.seen = 9 * MIB;
+	uncounted_asked(&u, false, 500);
+	check_int(u.again_ns, 0);
+	check_int(u.quiet, 5 * MIB);
+	uncounted_asked(&u, true, 600);
+	check_int(u.again_ns, 600 + 4 * NS_PER_S);
 }
