@@ -78,17 +78,22 @@ def test_a_detached_command_has_the_terminal_that_was_asked_for(instance):
         equal(instance.cay("exec", "-d", box, "--", "cat").returncode, 0)
 
 
+def somebody_types(instance, *command):
+    """A line, at the terminal of @command, which is taken; then whoever it was is gone."""
+    process, fd = instance.terminal(*command)
+    read_until(fd, b"ready")
+    os.write(fd, b"a-line-of-somebody-else\n")
+    read_until(fd, b"got-a-line-of-somebody-else")
+    process.kill()
+    process.wait()
+    os.close(fd)
+
+
 def test_what_is_typed_for_a_suspended_command_arrives_behind_the_input_of_others(instance):
     """Somebody else has typed to it before: that is not of ours, whether we attached while it ran or while it was suspended."""
     with instance.sandbox() as box:
         run = instance.cay("exec", "-d", "-it", box, "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo got-$x; done").stdout.strip()
-        process, fd = instance.terminal("attach", box, run)
-        read_until(fd, b"ready")
-        os.write(fd, b"a-line-of-somebody-else\n")
-        read_until(fd, b"got-a-line-of-somebody-else")
-        process.kill()
-        process.wait()
-        os.close(fd)
+        somebody_types(instance, "attach", box, run)
         for when, word in (("before", b"one"), ("while", b"two")):
             if when == "while":
                 instance.cay("suspend", box)
@@ -109,13 +114,7 @@ def test_what_is_typed_arrives_behind_the_input_of_an_exec_with_the_same_key(ins
     """Asked for again by its key it is the same exec, which has had input of its first client."""
     with instance.sandbox() as box:
         wanted = ("exec", "-it", "--idempotency-key", "typed", box, "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo got-$x; done")
-        process, fd = instance.terminal(*wanted)
-        read_until(fd, b"ready")
-        os.write(fd, b"a-line-of-somebody-else\n")
-        read_until(fd, b"got-a-line-of-somebody-else")
-        process.kill()
-        process.wait()
-        os.close(fd)
+        somebody_types(instance, *wanted)
         process, fd = instance.terminal(*wanted)
         read_until(fd, b"got-a-line-of-somebody-else")
         instance.cay("suspend", box)
