@@ -3,12 +3,15 @@
  * checkpoint/dump_unix.c - unix sockets: who is connected to whom, and who waits in a backlog. The kernel tells it of all sockets of the network at once
  * (sock_diag), with the inode of each. What waits to be received: dump_queues.c.
  */
+#include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/raw.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
+#include <linux/openat2.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
@@ -21,6 +24,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+
+#define SIOCUNIXFILE SIOCPROTOPRIVATE /* of linux/un.h, which has a struct sockaddr_un of its own */
 
 enum { STATE_ESTABLISHED = 1, STATE_LISTEN = 10 };
 
@@ -235,10 +240,36 @@ static bool is_bound_to(const struct unix_row *row, const struct stat *st)
 	return S_ISSOCK(st->st_mode) && (uint32_t)st->st_ino == row->file;
 }
 
-/* Under which name what @row is bound to is found in @folder of @top now, into @ret. */
-static bool find_in(int top, const char *folder, const struct unix_row *row, struct buf *ret)
+#define FOLDER_SIZE (sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1)
+
+/* The directory in which @path names something. */
+static void folder_of(const char *path, char ret[FOLDER_SIZE])
 {
-	int fd = openat(top, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const char *slash = strrchr(path, '/');
+
+	if (slash == NULL)
+		(void)snprintf(ret, FOLDER_SIZE, ".");
+	else
+		(void)snprintf(ret, FOLDER_SIZE, "%.*s", (int)(slash - path), path);
+}
+
+/* Links that begin at the root (/var/run) lead on below @top, where that is one, and not below ours. */
+static int open_below(int top, bool is_root, const char *path, int flags)
+{
+	return raw_openat2(top, path, flags | O_NOFOLLOW, 0, is_root ? RESOLVE_IN_ROOT : 0);
+}
+
+static int open_folder(int top, bool is_root, const char *path, int flags)
+{
+	char folder[FOLDER_SIZE];
+
+	folder_of(path, folder);
+	return raw_openat2(top, folder, flags | O_DIRECTORY, 0, is_root ? RESOLVE_IN_ROOT : 0);
+}
+
+/* Under which name what @row is bound to is found in directory @fd now, into @ret. Takes @fd. */
+static bool find_in(int fd, const struct unix_row *row, struct buf *ret)
+{
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *e;
 	struct stat st;
@@ -259,17 +290,15 @@ static bool find_in(int top, const char *folder, const struct unix_row *row, str
 }
 
 /* The same of the directory in which it was called @path. @ret: an absolute path, where @path is one without its beginning. */
-static bool find_file(int top, const char *path, const struct unix_row *row, struct buf *ret)
+static bool find_file(
+	int top, bool is_root, const char *path, const struct unix_row *row, struct buf *ret)
 {
 	const char *slash = strrchr(path, '/');
-	char folder[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1] = ".";
 
 	buf_char(ret, '/');
-	if (slash == NULL)
-		return find_in(top, folder, row, ret);
-	buf_add(ret, path, (size_t)(slash - path) + 1);
-	(void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	return find_in(top, folder, row, ret);
+	if (slash != NULL)
+		buf_add(ret, path, (size_t)(slash - path) + 1);
+	return find_in(open_folder(top, is_root, path, O_RDONLY), row, ret);
 }
 
 /* Where @link of /proc/PID leads. */
@@ -293,7 +322,8 @@ static bool has_own_root(const struct dump_process *p)
 struct spot {
 	bool there;
 	bool found; /* what it leads to is what the socket is bound to */
-	bool moved; /* that has another name in the same directory: @place */
+	bool moved; /* that has another name: @place, empty where it cannot be made again by it */
+	nlink_t links; /* of it */
 	struct stat st;
 	struct buf place;
 };
@@ -302,11 +332,41 @@ static void look(struct spot *spot, const struct dump_process *p, const char *li
 	const char *path, const struct unix_row *row)
 {
 	cleanup_fd int top = openat(p->tracee.proc, link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const bool is_root = str_eq(link, "root");
+	cleanup_fd int file = top < 0 ? -1 : open_below(top, is_root, path, O_PATH);
 
 	buf_reset(&spot->place);
-	spot->there = top >= 0 && fstatat(top, path, &spot->st, AT_SYMLINK_NOFOLLOW) == 0;
+	spot->there = file >= 0 && fstat(file, &spot->st) == 0;
 	spot->found = spot->there && is_bound_to(row, &spot->st);
-	spot->moved = top >= 0 && !spot->found && find_file(top, path, row, &spot->place);
+	spot->moved = top >= 0 && !spot->found && find_file(top, is_root, path, row, &spot->place);
+	spot->links = spot->found ? spot->st.st_nlink : 0;
+}
+
+/* Its file may be in another directory by now. The kernel has it open for the socket, whatever it is called, and gives it to whoever may administer the network. */
+static void look_elsewhere(
+	struct spot *spot, const struct subject *s, const char *path, const struct unix_row *row)
+{
+	cleanup_fd int file = ioctl(s->copy, SIOCUNIXFILE),
+		       root = openat(s->p->tracee.proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC),
+		       folder = root < 0 ? -1 : open_folder(root, true, path, O_PATH);
+	char link[32], now[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	if (file < 0 || fstat(file, &st) < 0 || st.st_nlink == 0)
+		return;
+	spot->links = st.st_nlink;
+	if (spot->moved)
+		return;
+	spot->moved = true;
+	buf_reset(&spot->place);
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", file);
+	n = readlink(link, now, sizeof(now) - 1);
+	if (n <= 1 || folder < 0 || has_own_root(s->p))
+		return;
+	now[n] = '\0';
+	if (fstatat(root, now + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 && is_bound_to(row, &st))
+		buf_add(&spot->place, now, (size_t)n);
 }
 
 /* A server may have changed its root directory before it was bound, or behind that. Return: whether the name is seen from its own. */
@@ -358,7 +418,9 @@ static int check_name(
 		look(&spot, s->p, "cwd", path, row);
 	else
 		inside = look_from_roots(&spot, d, s->p, path, row);
-	if (needs_file && spot.moved && (spot.there || relative))
+	if (needs_file && !spot.found && (spot.there || !relative))
+		look_elsewhere(&spot, s, path, row);
+	if (needs_file && spot.moved && (spot.there || relative || spot.place.n == 0))
 		rc = subject_refuse(s, err, "a socket whose file is not called as it was bound");
 	else if (spot.there && !S_ISSOCK(spot.st.st_mode))
 		rc = subject_refuse(s, err, "a socket whose name belongs to another file now");
@@ -368,7 +430,7 @@ static int check_name(
 	else if (relative && spot.there && works_in_removed(s->p))
 		rc = subject_refuse(
 			s, err, "a socket whose name is seen from a directory that was removed");
-	else if (needs_file && spot.found && spot.st.st_nlink > 1)
+	else if (needs_file && spot.links > 1)
 		rc = subject_refuse(s, err, "a socket whose file has a further name (link(2))");
 	else if (needs_file && spot.moved)
 		s->out.place = image_add_bytes(&d->image, spot.place.p, spot.place.n);

@@ -219,6 +219,15 @@ REFUSED = {
     "a socket whose name another has now": (
         "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.rename('/tmp/s', '/tmp/old'); t = socket.socket(socket.AF_UNIX); t.bind('/tmp/s'); "
         "s.listen(); t.listen()", "not called as it was bound"),
+    "a socket whose file was moved, and its directory removed": (
+        "import os, socket; os.mkdir('/tmp/d'); s = socket.socket(socket.AF_UNIX); s.bind('/tmp/d/s'); os.rename('/tmp/d/s', '/tmp/s'); os.rmdir('/tmp/d'); s.listen()",
+        "not called as it was bound"),
+    "a socket whose file was moved, and has two names": (
+        "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.link('/tmp/s', '/tmp/t'); os.link('/tmp/s', '/tmp/u'); os.unlink('/tmp/s'); s.listen()",
+        "has a further name"),
+    "a socket whose file was moved elsewhere, and another has its name": (
+        "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.rename('/tmp/s', '/var/tmp/s'); t = socket.socket(socket.AF_UNIX); t.bind('/tmp/s'); "
+        "s.listen(); t.listen()", "not called as it was bound"),
     "a socket whose file has two names": (
         "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.link('/tmp/s', '/tmp/other'); s.listen()", "has a further name"),
     "a socket whose file was replaced, with one that sends to it": (

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unix sockets whose files are not called as they were bound: renamed to where clients look for them, over another's, bound to a name that does not begin at the root, or begins at
- * another; and those whose directory was removed.
+ * Unix sockets whose files are not called as they were bound: renamed to where clients look for them, also in another directory, over another's, bound to a name that does not begin at
+ * the root, or begins at another; to one that leads through a link, as /var/run is; and those whose directory was removed.
  */
 #include "object.h"
 
@@ -168,6 +168,56 @@ static void check_lost(const struct lost *l)
 	MUST(access("/dev/.cay-nameless", F_OK) < 0 && errno == ENOENT);
 }
 
+/** struct elsewhere - sockets whose files were moved to another directory, and those whose directory is a link. */
+struct elsewhere {
+	char listened[128], lettered[128], linked[128];
+	int listener, waiting, letters, sender, behind, client;
+};
+
+static struct elsewhere move_away(const char *place)
+{
+	struct elsewhere e = { 0 };
+	char link[128];
+
+	(void)snprintf(e.listened, sizeof(e.listened), "%s/staged/fourteen", place);
+	(void)snprintf(e.lettered, sizeof(e.lettered), "%s/staged/fifteen", place);
+	(void)snprintf(e.linked, sizeof(e.linked), "%s/run/sixteen", place);
+	(void)snprintf(link, sizeof(link), "%s/deep", place);
+	MUST(mkdir("staged", 0700) == 0 && symlink(link, "run") == 0);
+	e.listener = bound(e.listened, SOCK_STREAM);
+	MUST(chmod(e.listened, 0620) == 0 && rename(e.listened, "deep/fourteen") == 0);
+	e.waiting = connected("deep/fourteen", SOCK_STREAM);
+	e.letters = bound(e.lettered, SOCK_DGRAM);
+	MUST(rename(e.lettered, "deep/fifteen") == 0);
+	e.sender = connected("deep/fifteen", SOCK_DGRAM);
+	MUST(write(e.sender, "letter", 6) == 6);
+	e.behind = bound(e.linked, SOCK_STREAM);
+	e.client = connected("deep/sixteen", SOCK_STREAM);
+	return e;
+}
+
+static void check_elsewhere(const struct elsewhere *e)
+{
+	char told[16];
+	struct stat st;
+	int served;
+
+	must_be_called(e->listener, e->listened);
+	must_be_called(e->letters, e->lettered);
+	must_be_called(e->behind, e->linked);
+	MUST((served = accept(e->listener, NULL, NULL)) >= 0);
+	object_talk(e->waiting, served);
+	must_serve(e->listener, "deep/fourteen");
+	MUST(stat("deep/fourteen", &st) == 0 && (st.st_mode & 07777) == 0620);
+	MUST(access("staged/fourteen", F_OK) < 0 && access("staged/fifteen", F_OK) < 0);
+	MUST(read(e->letters, told, sizeof(told)) == 6 && memcmp(told, "letter", 6) == 0);
+	object_talk(e->sender, e->letters);
+	must_receive(e->letters, "deep/fifteen");
+	MUST((served = accept(e->behind, NULL, NULL)) >= 0);
+	object_talk(e->client, served);
+	must_serve(e->behind, "deep/sixteen");
+}
+
 int main(void)
 {
 	char place[] = "/tmp/names.XXXXXX", told[256];
@@ -175,6 +225,7 @@ int main(void)
 		letters, sender;
 	struct stat st;
 	struct lost lost;
+	struct elsewhere elsewhere;
 	pid_t inner, outer;
 
 	MUST(mkdtemp(place) != NULL && chdir(place) == 0 && mkdir("deep", 0755) == 0);
@@ -200,6 +251,7 @@ int main(void)
 	newer[0] = taken_over("nine", true, &older[0]);
 	newer[1] = taken_over("ten", false, &older[1]);
 	lost = lose(place);
+	elsewhere = move_away(place);
 	inner = jailed(place, "/seven", false);
 	(void)snprintf(told, sizeof(told), "%s/eight", place);
 	outer = jailed("/var", told, true);
@@ -210,6 +262,7 @@ int main(void)
 	must_answer(outer, "eight");
 
 	check_lost(&lost);
+	check_elsewhere(&elsewhere);
 	MUST(close(waiting) == 0 && (waiting = accept(renamed, NULL, NULL)) >= 0);
 	MUST(close(waiting) == 0);
 	must_serve(renamed, "deep/one");
