@@ -414,6 +414,7 @@ static void forget_all(struct dump *d)
 	dump_inotify_fini(d);
 	free(d->epolls);
 	free(d->sockets);
+	free(d->resting);
 	free(d->processes);
 }
 
@@ -520,6 +521,8 @@ static int capture(struct dump *d, struct dump_report *r)
 	(void)fault("live.dump.looked");
 	if (rc == 0)
 		rc = take_moment(d, r);
+	if (rc == 0)
+		rc = dump_timerfds_end(d, &r->err);
 	(void)phase(r, DUMP_TWIN, at);
 	(void)fault("live.dump.twins");
 	r->n_processes = (uint32_t)d->n;

@@ -148,6 +148,12 @@ struct dump_chain {
 	uint32_t first_row; /* in the image, IMAGE_NONE = not there yet */
 };
 
+/** struct dump_resting - a timerfd that is not set, as the kernel says; for a moment it says so, too, of one that is going off. dump_timers.c */
+struct dump_resting {
+	int copy; /* ours, of d->copies */
+	uint32_t index;
+};
+
 /** struct dump_gone - a file that is mapped privately and has no name any more. dump_gone.c */
 struct dump_gone {
 	uint64_t device, inode; /* as of /proc/PID/maps */
@@ -212,6 +218,8 @@ struct dump {
 	size_t n_sockets;
 	int *copies; /* ours of what programs have open: none when one of them runs. dump_copies.c */
 	size_t n_copies;
+	struct dump_resting *resting;
+	size_t n_resting;
 	struct dump_terminal *terminals;
 	size_t n_terminals;
 	int masters[TEMPLATE_SLOTS_MAX +
@@ -466,6 +474,9 @@ int dump_actions(struct dump_process *p, struct err *err) attr_must_use;
 /** dump_queue() - what is queued for thread @tid of @p, or for its whole process. Return: 0 or -errno. */
 int dump_queue(struct dump *d, struct dump_process *p, int32_t tid, bool whole_process,
 	struct dump_queued *ret) attr_must_use;
+
+/** dump_timerfds_end() - at the end of the pause: those that seemed not to be set, and have gone off. 0 or an error. */
+int dump_timerfds_end(struct dump *d, struct err *err) attr_must_use;
 
 /** dump_fired() - after the timers of all: timers run while their processes stand still. One that goes off once, and did so between the two readings, is in neither: %ERR_BUSY. */
 int dump_fired(struct dump *d, struct err *err) attr_must_use;

@@ -534,7 +534,11 @@ static int add_new(struct dump *d, struct subject *s, size_t at, uint32_t *index
 	if (s->out.kind == DESCRIPTION_UNLINKED && S_ISREG(s->st.st_mode))
 		dump_gone_identity(s->copy, &known->mapped_device, &known->mapped_inode);
 	/* nothing is read from those that run */
-	return s->waits && d->examination == NULL ? keep_socket(d, s, *index) : 0;
+	if (d->examination != NULL)
+		return 0;
+	if (s->rests)
+		return dump_timerfd_rests(d, s, *index);
+	return s->waits ? keep_socket(d, s, *index) : 0;
 }
 
 /** struct view - what /proc tells of one descriptor of ours, whatever it is of: link and fdinfo, looked up once. */
@@ -579,7 +583,7 @@ static int look_at(struct subject *s, int proc, bool by_owner)
 
 	if (rc < 0)
 		return rc;
-	s->waits = false;
+	s->waits = s->rests = false;
 	n = readlinkat(ours.link, "", s->target, sizeof(s->target) - 1);
 	if (n < 0)
 		return -errno;

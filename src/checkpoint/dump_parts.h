@@ -21,6 +21,7 @@ struct subject {
 	struct buf info; /* fdinfo */
 	uint32_t flags;  /* of the description */
 	bool waits; /* a socket: what waits in it, or is on its way, is looked at when all are known */
+	bool rests; /* a timerfd: it is not set, or goes off in this instant: dump_timerfds_end() */
 	struct image_description out;
 };
 
@@ -99,6 +100,9 @@ uint32_t dump_removed_place(struct dump *d, const char *path, const struct stat 
 
 /** dump_timerfd() - fill s->out for a timer. 0 or -errno. */
 int dump_timerfd(struct dump *d, struct subject *s) attr_must_use;
+
+/** dump_timerfd_rests() - have dump_timerfds_end() look at timer @s once more, which is description @index. 0 or -errno. */
+int dump_timerfd_rests(struct dump *d, const struct subject *s, uint32_t index) attr_must_use;
 
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;

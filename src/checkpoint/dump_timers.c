@@ -3,6 +3,7 @@
  * checkpoint/dump_timers.c - POSIX timers: which there are and whom they tell is in /proc/PID/timers; when they go off only the process itself can ask. Timers that are descriptors.
  */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
@@ -10,6 +11,7 @@
 #include "sys/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,8 +221,8 @@ static int set_going(struct subject *s, struct timer *t)
 	return rc;
 }
 
-/* a: clock, b: flags of the setting, c: how often it has gone off unread */
-int dump_timerfd(struct dump *d, struct subject *s)
+/* a: clock, b: flags of the setting, c: how often it has gone off unread. By s->info and s->copy. */
+static int look_at_timer(struct dump *d, struct subject *s)
 {
 	struct timespec now;
 	struct timer set;
@@ -228,9 +230,9 @@ int dump_timerfd(struct dump *d, struct subject *s)
 
 	if (read_timer(buf_cstr(&s->info), &set) < 0 || set_going(s, &set) < 0)
 		return -EINVAL;
-	s->out.kind = DESCRIPTION_TIMERFD;
 	s->out.a = proc_number(buf_cstr(&s->info), "clockid", 10, 1);
 	s->out.c = proc_number(buf_cstr(&s->info), "ticks", 10, 0);
+	s->rests = set.value_s == 0 && set.value_ns == 0 && s->out.c == 0;
 	/* what is shown is the time that remains; who has set a time of day is woken at that, however long it was suspended */
 	flags = proc_number(buf_cstr(&s->info), "settime flags", 8, 0);
 	if (s->out.a == CLOCK_REALTIME && (set.value_s != 0 || set.value_ns != 0) &&
@@ -243,4 +245,73 @@ int dump_timerfd(struct dump *d, struct subject *s)
 	}
 	s->out.data = image_add_bytes(&d->image, &set, sizeof(set));
 	return 0;
+}
+
+/* As if one that has gone off were seen in the instant in which it does, when the kernel says of it what it says of one that is not set. */
+static void forget_ticks(struct dump *d, struct subject *s)
+{
+	const struct timer nothing = { 0 };
+
+	if (s->out.c == 0 || fault("live.dump.timerfd") == 0)
+		return;
+	s->out.c = 0;
+	s->out.data = image_add_bytes(&d->image, &nothing, sizeof(nothing));
+	s->rests = true;
+}
+
+int dump_timerfd(struct dump *d, struct subject *s)
+{
+	int rc = look_at_timer(d, s);
+
+	s->out.kind = DESCRIPTION_TIMERFD;
+	if (rc == 0)
+		forget_ticks(d, s);
+	return rc;
+}
+
+int dump_timerfd_rests(struct dump *d, const struct subject *s, uint32_t index)
+{
+	struct dump_resting *all =
+		realloc(d->resting, (d->n_resting + 1) * sizeof(struct dump_resting));
+
+	if (all == NULL)
+		abort();
+	d->resting = all;
+	all[d->n_resting] = (struct dump_resting){ .copy = dump_copy(d, s->copy), .index = index };
+	return all[d->n_resting++].copy < 0 ? -EMFILE : 0;
+}
+
+/* It was going off just then. */
+static int look_once_more(struct dump *d, const struct dump_resting *r)
+{
+	struct subject s = { .copy = r->copy, .info = BUF_INIT(1 << 16) };
+	struct image_description *out;
+	char path[40];
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", s.copy);
+	rc = file_read_at(AT_FDCWD, path, &s.info);
+	if (rc == 0)
+		rc = look_at_timer(d, &s);
+	buf_free(&s.info);
+	if (rc < 0)
+		return rc;
+	out = dump_description(d, r->index);
+	out->b = s.out.b;
+	out->c = s.out.c;
+	out->data = s.out.data;
+	return 0;
+}
+
+int dump_timerfds_end(struct dump *d, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < d->n_resting; i++) {
+		struct pollfd off = { .fd = d->resting[i].copy, .events = POLLIN };
+
+		if (poll(&off, 1, 0) == 1)
+			rc = look_once_more(d, &d->resting[i]);
+	}
+	return rc < 0 ? err_raise_sys(err, rc, "look at a timer once more") : 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timers run while their processes stand still: one that goes off then has gone off on both sides, or on both it is still to come. (What timers are: objects/timers.c.)"""
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from lib.case import require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, start  # noqa: E402
+from test_objects import both_go_on  # noqa: E402
 from test_stopped import dumpers  # noqa: E402
 
 TIMEOUT = 120
@@ -59,3 +61,10 @@ def test_one_that_goes_off_between_two_readings(tmp):
             instance.remove(answers[0])
     finally:
         instance.close()
+
+
+@require(*NEEDS)
+def test_a_timerfd_that_goes_off_while_it_is_read(tmp):
+    """In that instant the kernel says of it what it says of one that is not set; the point answers so for all that have gone off."""
+    with contextlib.closing(cay.Instance(tmp, env={"CAY_FAULT": "live.dump.timerfd" + ":1+=error"}).start()) as instance:
+        both_go_on(instance, "events")

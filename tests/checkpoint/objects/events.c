@@ -48,15 +48,23 @@ static void check_fast(const int fast[FAST])
 	}
 }
 
+static bool has_gone_off(int timer)
+{
+	struct pollfd off = { .fd = timer, .events = POLLIN };
+
+	return poll(&off, 1, 10000) == 1;
+}
+
 int main(void)
 {
 	int counter = eventfd(7, EFD_NONBLOCK),
 	    semaphore = eventfd(3, EFD_SEMAPHORE | EFD_NONBLOCK);
 	int soon = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK),
-	    late = timerfd_create(CLOCK_MONOTONIC, 0);
+	    late = timerfd_create(CLOCK_MONOTONIC, 0), once = timerfd_create(CLOCK_REALTIME, 0),
+	    never = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
 	int set = epoll_create1(EPOLL_CLOEXEC), signals, pipe_fd[2];
 	struct itimerspec every = { { 0, 30000000 }, { 0, 30000000 } },
-			  hour = { { 0, 0 }, { 3600, 0 } }, now;
+			  hour = { { 0, 0 }, { 3600, 0 } }, at_once = { { 0, 0 }, { 0, 1 } }, now;
 	int many[MANY], again[MANY], fast[FAST];
 	struct signalfd_siginfo info;
 	uint64_t n;
@@ -68,6 +76,7 @@ int main(void)
 	MUST((signals = signalfd(-1, &mask, SFD_NONBLOCK)) >= 0 && pipe(pipe_fd) == 0);
 	MUST(timerfd_settime(soon, 0, &every, NULL) == 0 &&
 		timerfd_settime(late, 0, &hour, NULL) == 0);
+	MUST(timerfd_settime(once, 0, &at_once, NULL) == 0 && has_gone_off(once));
 	watch(set, pipe_fd[0], EPOLLIN | EPOLLET, 0x1234567890abcdef);
 	watch(set, signals, EPOLLIN, 2);
 	for (int i = 0; i < MANY; i++)
@@ -89,6 +98,8 @@ int main(void)
 	MUST(fcntl(soon, F_SETFL, 0) == 0 && read(soon, &n, sizeof(n)) == sizeof(n) && n >= 1);
 	MUST(read(soon, &n, sizeof(n)) == sizeof(n) && timerfd_gettime(soon, &now) == 0);
 	MUST(now.it_interval.tv_nsec == 30000000);
+	MUST(has_gone_off(once) && read(once, &n, sizeof(n)) == sizeof(n) && n == 1);
+	MUST(read(never, &n, sizeof(n)) < 0 && errno == EAGAIN);
 	MUST(write(pipe_fd[1], "x", 1) == 1 && next_event(set) == 0x1234567890abcdef);
 	MUST(kill(getpid(), SIGUSR1) == 0 && next_event(set) == 2);
 	MUST(read(signals, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGUSR1);
