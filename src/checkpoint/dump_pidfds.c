@@ -5,17 +5,36 @@
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
-static bool is_first_of_any(const struct dump *d, uint64_t inner)
+/* Its number on the machine. */
+static unsigned long long host_of(const struct subject *s)
+{
+	return proc_number(buf_cstr(&s->info), "Pid", 10, 0);
+}
+
+/* An examination does not look for those that have ended, and is not told of them by their group. */
+static bool leads_itself(const struct subject *s)
+{
+	cleanup_buf struct buf text = BUF_INIT(1 << 16);
+	char path[40];
+
+	(void)snprintf(path, sizeof(path), "/proc/%llu/status", host_of(s));
+	return file_read_at(AT_FDCWD, path, &text) == 0 &&
+	       proc_number(buf_cstr(&text), "Tgid", 10, 0) == host_of(s);
+}
+
+static bool is_first_of_any(const struct dump *d, const struct subject *s, uint64_t inner)
 {
 	for (size_t i = 0; i < d->n; i++)
 		if ((uint64_t)d->processes[i].tracee.inner == inner)
 			return true;
-	return inner == 1; /* each sandbox has one */
+	/* each sandbox has one */
+	return inner == 1 || (d->examination != NULL && leads_itself(s));
 }
 
 /* By the kernel's own list: who is only watched is not known by its threads. */
@@ -23,15 +42,14 @@ static bool is_own_thread(const struct subject *s)
 {
 	char path[40];
 
-	(void)snprintf(path, sizeof(path), "task/%llu",
-		(unsigned long long)proc_number(buf_cstr(&s->info), "Pid", 10, 0));
+	(void)snprintf(path, sizeof(path), "task/%llu", host_of(s));
 	return faccessat(s->p->tracee.proc, path, F_OK, 0) == 0;
 }
 
 int dump_pidfd_again(const struct dump *d, const struct subject *s,
 	const struct image_description *known, struct err *err)
 {
-	if (known->a == 0 || (known->b & IMAGE_OF_THREAD) == 0 || is_first_of_any(d, known->a) ||
+	if (known->a == 0 || (known->b & IMAGE_OF_THREAD) == 0 || is_first_of_any(d, s, known->a) ||
 		is_own_thread(s))
 		return 0;
 	return subject_refuse(s, err,

@@ -4,7 +4,7 @@
 import os
 import sys
 
-from lib.case import contains, equal, raises, require, timeout
+from lib.case import Skip, contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -200,6 +200,34 @@ def test_nothing_is_said_of_who_has_only_just_ended(instance):
         wait_output(instance, box, run, b"ready\n")
         for _ in range(20):
             equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+
+
+# Descriptors of a child that has ended and is not waited for, of its first thread.
+OF_ENDED = """
+import os, sys
+pid = os.posix_spawn("/bin/true", ["true"], {})
+of = os.pidfd_open(pid, os.O_EXCL)
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_nothing_is_said_of_a_first_thread_that_has_ended(instance):
+    """A capture takes a descriptor of it (PIDFD_THREAD)."""
+    try:
+        os.close(os.pidfd_open(os.getpid(), os.O_EXCL))
+    except OSError as e:
+        raise Skip("this kernel has no PIDFD_THREAD") from e
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", OF_ENDED)
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            equal(ask(instance, one, run, "os.waitid(os.P_PIDFD, of, os.WEXITED).si_pid == pid"), "True\n")
+        instance.remove(fork)
 
 
 # One loop over an epoll set, and one over a unix socket, with connections that come and go: whatever is told of a descriptor that is closed already is counted.
