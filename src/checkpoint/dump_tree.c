@@ -312,11 +312,27 @@ static int read_attributes(struct dump_process *p)
 	return extend->result < 0 ? (int)extend->result : 0;
 }
 
+/* Who is asked has a little memory of ours meanwhile, which counts as its own. */
+static int check_memory_limit(const struct dump_process *p, struct err *err)
+{
+	const uint64_t used = proc_number(p->status, "VmSize", 10, 0) << 10;
+	struct rlimit most;
+
+	if (prlimit(p->tracee.host, RLIMIT_AS, NULL, &most) < 0 ||
+		used + TRACEE_MEMORY <= most.rlim_cur)
+		return 0;
+	return dump_refuse(p, err,
+		"its limit of memory (RLIMIT_AS) leaves no room for the %u KiB that a capture needs in it",
+		TRACEE_MEMORY >> 10);
+}
+
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = dump_filters_check(d, p, err);
 
-	return rc == 0 ? read_ids(d, p, err) : rc;
+	if (rc == 0)
+		rc = read_ids(d, p, err);
+	return rc == 0 ? check_memory_limit(p, err) : rc;
 }
 
 /* A value that prctl() has put into memory. */

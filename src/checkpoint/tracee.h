@@ -142,6 +142,8 @@ int tracee_ask(struct tracee_asked *all, size_t n) attr_must_use;
 
 #define TRACEE_RESULTS 4096U /* bytes of them */
 
+#define TRACEE_MEMORY 32768U /* bytes that are mapped in a process that is asked */
+
 /** tracee_scratch() - make the memory for results. Return: 0 or -errno. */
 int tracee_scratch(struct tracee *t) attr_must_use;
 

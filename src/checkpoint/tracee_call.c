@@ -20,12 +20,11 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#define SCRATCH_SIZE 32768
-#define PROGRAM_AT   TRACEE_RESULTS /* before it: results of single calls */
-#define ROWS_AT      (PROGRAM_AT + 64)
-#define ROWS_MAX     ((SCRATCH_SIZE - ROWS_AT) / sizeof(struct tracee_row))
-#define PIECE        16384U
-#define REPEATS_MAX  100
+#define PROGRAM_AT  TRACEE_RESULTS /* before it: results of single calls */
+#define ROWS_AT     (PROGRAM_AT + 64)
+#define ROWS_MAX    ((TRACEE_MEMORY - ROWS_AT) / sizeof(struct tracee_row))
+#define PIECE       16384U
+#define REPEATS_MAX 100
 
 _Static_assert(sizeof(struct tracee_row) == 96 && offsetof(struct tracee_row, result) == 56,
 	"the program knows them");
@@ -330,7 +329,7 @@ int tracee_write(const struct tracee *t, uint64_t address, const void *from, siz
 /* Shared: never merged with a neighbour. */
 static int begin_map(struct tracee *t, uint64_t protection)
 {
-	uint64_t a[6] = { 0, SCRATCH_SIZE, PROT_READ | PROT_WRITE | protection,
+	uint64_t a[6] = { 0, TRACEE_MEMORY, PROT_READ | PROT_WRITE | protection,
 		MAP_SHARED | MAP_ANONYMOUS, ~0ULL, 0 };
 
 	/* its filters may not want memory that is executed */
@@ -389,7 +388,7 @@ void tracee_scratch_end(struct tracee *const *all, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		if (all[i]->scratch != 0 &&
 			begin_call(all[i], 0, SYS_munmap,
-				(const uint64_t[6]){ all[i]->scratch, SCRATCH_SIZE }) < 0)
+				(const uint64_t[6]){ all[i]->scratch, TRACEE_MEMORY }) < 0)
 			all[i]->scratch = 0;
 	}
 	for (size_t i = 0; i < n; i++) {

@@ -230,6 +230,36 @@ def test_nothing_is_said_of_a_first_thread_that_has_ended(instance):
         instance.remove(fork)
 
 
+# As much memory as it may have.
+FULL = """
+import os, re, resource, sys
+def limit(more):
+    size = int(re.search("VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+    resource.setrlimit(resource.RLIMIT_AS, (size + more, -1))
+    return os.getpid()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_who_may_have_no_more_memory(instance):
+    """A capture maps a little in each process. What is let go of in between leaves room for that."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", FULL)
+        pid = int(ask(instance, box, run, "limit(0)"))
+        says = f"process {pid} (python3): its limit of memory (RLIMIT_AS) leaves no room for the 32 KiB that a capture needs in it"
+        contains(instance.cay("doctor", box, want=1).stdout, says)
+        for verb, body in (("fork", {"live": True}), ("suspend", None)):
+            error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+            contains(error.message, says)
+            equal(error.code, "unsupported")
+        equal(int(ask(instance, box, run, "limit(1 << 20)")), pid)
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        instance.remove(fork_live(instance, box)[0])
+
+
 # One loop over an epoll set, and one over a unix socket, with connections that come and go: whatever is told of a descriptor that is closed already is counted.
 BUSY = """
 import os, select, socket, sys, threading
