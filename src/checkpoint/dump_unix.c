@@ -399,6 +399,24 @@ static bool works_in_removed(const struct dump_process *p)
 	       (fstatat(p->tracee.proc, "cwd", &st, 0) < 0 || !dump_is_called(p, path, &st));
 }
 
+/* Another that was bound to the same name, and whose file was given another one, too: each is bound to it anew before it is renamed. */
+static bool has_namesake(struct dump *d, const struct image_description *out)
+{
+	const uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*out));
+	const char *bytes = d->image.tables[TABLE_BYTES].p;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct image_description *o = dump_description(d, i);
+
+		if ((o->kind == DESCRIPTION_LISTEN || o->kind == DESCRIPTION_SOCKET) &&
+			o->place.length > 0 && o->path.length == out->path.length &&
+			memcmp(bytes + o->path.offset, bytes + out->path.offset,
+				out->path.length) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* A name in the files may have been removed or changed since, and another may have taken it. */
 static int check_name(
 	struct dump *d, struct subject *s, const struct unix_row *row, struct err *err)
@@ -432,6 +450,9 @@ static int check_name(
 			s, err, "a socket whose name is seen from a directory that was removed");
 	else if (needs_file && spot.links > 1)
 		rc = subject_refuse(s, err, "a socket whose file has a further name (link(2))");
+	else if (needs_file && spot.moved && has_namesake(d, &s->out))
+		rc = subject_refuse(s, err,
+			"a socket that was bound to the same name as another, and both were renamed");
 	else if (needs_file && spot.moved)
 		s->out.place = image_add_bytes(&d->image, spot.place.p, spot.place.n);
 	else if (!spot.there)

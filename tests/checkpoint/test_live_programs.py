@@ -228,6 +228,9 @@ REFUSED = {
     "a socket whose file was moved elsewhere, and another has its name": (
         "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.rename('/tmp/s', '/var/tmp/s'); t = socket.socket(socket.AF_UNIX); t.bind('/tmp/s'); "
         "s.listen(); t.listen()", "not called as it was bound"),
+    "two sockets whose files were called the same": (
+        "import os, socket; s, t = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)\n"
+        "for n, x in enumerate((s, t)): x.bind('/tmp/new'); os.rename('/tmp/new', f'/tmp/{n}'); x.listen()", "bound to the same name as another"),
     "a socket whose file has two names": (
         "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.link('/tmp/s', '/tmp/other'); s.listen()", "has a further name"),
     "a socket whose file was replaced, with one that sends to it": (
