@@ -516,6 +516,9 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
  */
 int keeper_freeze(struct keeper *k) attr_must_use;
 
+/** keeper_cannot_freeze() - say why the processes could not be frozen. @rc: of keeper_freeze() or cgroup_freeze(); -ETIMEDOUT passes, and is %ERR_BUSY. Return: negative. */
+int keeper_cannot_freeze(int rc, struct err *err);
+
 /** keeper_verb_examine() - what would a capture refuse just now? */
 void keeper_verb_examine(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_verb_ready() - do what a capture into the template that @request names can do while the processes run; without one: forget what was done. */

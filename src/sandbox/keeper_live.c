@@ -459,6 +459,21 @@ static int get_ready(struct keeper *k, const char *template, bool for_good, stru
 	return rc;
 }
 
+int keeper_cannot_freeze(int rc, struct err *err)
+{
+	return rc == -ETIMEDOUT ? err_raise(err, ERR_BUSY, INSTANT_RESTLESS)
+				: err_raise_sys(err, rc, "freeze the processes");
+}
+
+static int freeze_all(const struct keeper *k, struct err *err)
+{
+	int rc = fault("live.capture.freeze") < 0
+			 ? -ETIMEDOUT
+			 : cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
+
+	return rc < 0 ? keeper_cannot_freeze(rc, err) : 0;
+}
+
 static int capture(struct keeper *k, const char *template, bool for_good,
 	struct dump_report *report, struct err *err)
 {
@@ -476,9 +491,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 			"a process that installs a system call filter is being asked about itself, and does not get on");
 	k->capture_begun_ns = clock_now_ns();
 	urgency_set(true);
-	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
-	if (rc < 0)
-		(void)err_raise_sys(err, rc, "freeze the processes");
+	rc = freeze_all(k, err);
 	k->capture_frozen_ns = clock_now_ns();
 	(void)fault("live.capture.frozen");
 	note_ends(k);
@@ -815,7 +828,7 @@ static int end_as_captured(struct keeper *k, const char *memory, struct err *err
 	int rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
 
 	if (rc < 0)
-		(void)err_raise_sys(err, rc, "freeze the processes");
+		rc = keeper_cannot_freeze(rc, err);
 	if (rc == 0 && (k->capture.pid == 0 || k->capture.released || capture_died(&k->capture)))
 		rc = err_raise(err, ERR_STATE,
 			"the processes of sandbox '%s' have gone on since they were captured",

@@ -301,8 +301,10 @@ static void freeze(struct keeper *k, struct conn *c, json_int_t id, bool on)
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	if (rc == -ENOENT)
 		(void)keeper_no_group(&err);
+	else if (on)
+		(void)keeper_cannot_freeze(rc, &err);
 	else
-		(void)err_raise_sys(&err, rc, on ? "freeze its processes" : "thaw its processes");
+		(void)err_raise_sys(&err, rc, "thaw its processes");
 	keeper_reply_error(c, id, &err);
 }
 

@@ -96,6 +96,8 @@ static int freeze(struct capture *c, struct err *err)
 	c->frozen = true;
 	c->since_ns = clock_now_ns();
 	rc = cgroup_freeze(&c->box, true, FREEZE_MS);
+	if (rc == -ETIMEDOUT)
+		return err_raise(err, ERR_BUSY, "sandbox '%s': " INSTANT_RESTLESS, c->sandbox);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "freeze sandbox '%s'", c->sandbox);
 	c->captured_ns = clock_wall_ns();

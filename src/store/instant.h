@@ -13,6 +13,10 @@
 
 #define INSTANT_PATH_SIZE 108 /* of a unix socket */
 
+/* Why a group is not frozen in time, for who asked for the snapshot. It passes. */
+#define INSTANT_RESTLESS \
+	"a process does not stand still: it is long in closing what it had, or waits for a device"
+
 /** struct instant - the job's side; INSTANT_NONE when there is none. */
 struct instant {
 	char path[INSTANT_PATH_SIZE];

@@ -51,6 +51,25 @@ def hangs(tmp, point, how="error"):
 
 
 @require(*NEEDS)
+def test_who_does_not_stand_still_at_once(tmp):
+    """A process that ends may be seconds in closing what it had, and cannot be frozen meanwhile: it is tried again, and told as what passes."""
+    point, says = "live.capture.freeze", "a process does not stand still"
+    for fault, goes in ((f"{point}=error", True), (f"{point}:1+=error", False)):
+        with contextlib.closing(cay.Instance(tmp, env={"CAY_FAULT": fault}).start()) as instance, instance.sandbox() as box:
+            run = start(instance, box, "/usr/bin/python3", "-c", PROGRAM)
+            if goes:
+                fork = fork_live(instance, box)[0]
+                equal(ask(instance, fork, run, "there"), "0 there\n")
+                instance.remove(fork)
+            else:
+                error = raises(cay.ApiError, fork_live, instance, box)
+                equal(error.code, "busy")
+                contains(error.message, says)
+                contains(error.hint, "tried 8 times")
+            equal(ask(instance, box, run, "here"), "0 here\n")
+
+
+@require(*NEEDS)
 def test_a_call_in_a_process_never_ends(tmp):
     hangs(tmp, "live.dump.hang.looked")
 
