@@ -308,4 +308,5 @@ void dump_gone_fini(struct dump *d)
 	for (size_t i = 0; i < d->n_names; i++)
 		free(d->names[i].text);
 	free(d->names);
+	free(d->linked.name);
 }

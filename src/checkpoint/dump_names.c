@@ -11,11 +11,13 @@
 #include "checkpoint/dump_parts.h"
 #include "sys/raw.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #define NEWLINE "\\012" /* as maps has it */
 
@@ -261,6 +263,60 @@ static bool may_be_literal(const struct dump *d, const struct proc_map *m)
 	       (d->n_memory_devices == 0 || makedev(m->major, m->minor) != d->memory_devices[0]);
 }
 
+static bool is_in_memory(const struct dump *d, const struct proc_map *m)
+{
+	for (size_t i = 0; i < d->n_memory_devices; i++) {
+		if (makedev(m->major, m->minor) == d->memory_devices[i])
+			return true;
+	}
+	return false;
+}
+
+/* In the directory @folder of @root. Return: to be freed, NULL when there is none. */
+static char *find_linked(int root, const char *folder, const struct proc_map *m)
+{
+	int fd = raw_openat2(
+		root, folder, O_RDONLY | O_DIRECTORY, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	char *name = NULL;
+
+	if (dir == NULL && fd >= 0)
+		(void)close(fd);
+	while (dir != NULL && name == NULL && (e = readdir(dir)) != NULL) {
+		cleanup_fd int there =
+			e->d_ino == m->inode && (e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
+				? openat(fd, e->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC)
+				: -1;
+
+		if (there >= 0 && is_mapped_as(there, m))
+			name = str_dupf("%s%s", folder, e->d_name);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+	return name;
+}
+
+/* What a program has linked to another name in the same directory before it removed the one by which it is mapped. Relatives map the same. Return: to be freed, or NULL. */
+static char *linked_name(struct dump *d, int root, const struct proc_map *m)
+{
+	const char *slash = memrchr(m->name, '/', m->name_size);
+	struct dump_linked *known = &d->linked;
+	char folder[PATH_MAX];
+
+	if (slash == NULL || m->name_size >= sizeof(folder) || is_in_memory(d, m) ||
+		dump_shared_open(d, m) != IMAGE_NONE)
+		return NULL;
+	if (known->inode != m->inode || known->device != makedev(m->major, m->minor)) {
+		(void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - m->name) + 1, m->name);
+		free(known->name);
+		*known = (struct dump_linked){ .device = makedev(m->major, m->minor),
+			.inode = m->inode,
+			.name = find_linked(root, folder, m) };
+	}
+	return known->name == NULL ? NULL : str_dup(known->name);
+}
+
 /* The name by which @m is found in @root, whose own files are on @plain; or one that ends in "(deleted)" when it has none. */
 static int call_anew(
 	struct dump *d, struct dump_process *p, int root, dev_t plain, struct proc_map *m)
@@ -280,6 +336,8 @@ static int call_anew(
 		m->literal = has_its_name(d, root, plain, m);
 	if (m->shared && dump_is_gone_file(m))
 		other = dump_tmpfs_name(d, m);
+	if (other == NULL && m->shared && dump_is_gone_file(m))
+		other = linked_name(d, root, m);
 	if (other != NULL) {
 		call(&p->maps, m, other);
 		m->literal = true;

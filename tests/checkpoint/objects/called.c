@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Mapped files with names that /proc writes otherwise, or that look like what it adds: a newline, which is \012 in maps, alone and beside the file that is called as it is written
- * there; names that end in " (deleted)", of files that are there and of those that are not; a program of such a name. All of it in a directory whose name has both.
+ * there; names that end in " (deleted)", of files that are there and of those that are not; a program of such a name; one that was renamed by link(2) and unlink(2). All of it in a
+ * directory whose name has both.
  */
 #include "object.h"
 
@@ -93,7 +94,7 @@ int main(int argc, char **argv)
 	struct mapped shared[] = { { PLACE "newline\nalone", 'A', NULL },
 		{ PLACE "newline\nbeside", 'B', NULL }, { PLACE "newline\\012beside", 'C', NULL },
 		{ PLACE "there (deleted)", 'D', NULL }, { "/dev/shm/there\n (deleted)", 'E', NULL },
-		{ PLACE "back\\slash", 'F', NULL } };
+		{ PLACE "back\\slash", 'F', NULL }, { PLACE "linked.new", 'L', NULL } };
 	const int n = (int)(sizeof(shared) / sizeof(shared[0]));
 	struct mapped own = { PLACE "own (deleted)", 'P', NULL };
 	char *gone, *gone_twice;
@@ -105,6 +106,8 @@ int main(int argc, char **argv)
 	MUST(mkdir("/var/tmp/a\nb (deleted)", 0700) == 0);
 	for (int i = 0; i < n; i++)
 		shared[i].at = map(shared[i].path, shared[i].fill, MAP_SHARED);
+	MUST(link(shared[n - 1].path, PLACE "linked") == 0 && unlink(shared[n - 1].path) == 0);
+	shared[n - 1].path = PLACE "linked";
 	own.at = map(own.path, own.fill, MAP_PRIVATE);
 	own.at[1] = 'q';
 	gone = map(PLACE "gone\n", 'G', MAP_SHARED);
