@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * checkpoint/dump_directories.c - directories in the middle of being read, and those that were removed.
- * A place in one is a number of its file system's own: an overlay counts the entries of a directory that lies in
- * several layers in its own way, and those of one that lies in one as the file system below does. So what is carried are the names that come next. Other file systems are the same in a fork, but for
- * those in memory, whose order is another there (docs/STATUS.md).
+ * A place in one is a number of its file system's own: an overlay counts the entries of a directory that lies in several layers in its own way, and those of one that lies in one as
+ * the file system below does; one in memory counts by when an entry was made. So what is carried are the names that come next, and entries in memory are made again so that they are
+ * listed in the same order (cay-template: nodes.c). Other file systems are the same in a fork.
  *
  * They are read by the program's own description, whose place is put back: another description of the same directory may count in another way. In pause, so it is one call.
  *
@@ -23,11 +23,12 @@
 #define NEXT_SIZE \
 	1024 /* of entries: several names, as the first may be one that was removed meanwhile */
 
-static bool is_of_overlay(int fd)
+static bool has_own_places(int fd)
 {
 	struct statfs fs;
 
-	return fstatfs(fd, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+	return fstatfs(fd, &fs) == 0 &&
+	       (fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
 }
 
 /* Return: bytes of entries, 0 = it was read to its end, or -errno. */
@@ -45,7 +46,7 @@ int dump_reading(struct dump *d, struct subject *s)
 	size_t length = 0;
 	int n;
 
-	if (d->examination != NULL || s->out.position == 0 || !is_of_overlay(s->copy))
+	if (d->examination != NULL || s->out.position == 0 || !has_own_places(s->copy))
 		return 0;
 	n = read_next(s->copy, s->out.position, entries);
 	if (n < 0)

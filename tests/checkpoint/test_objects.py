@@ -537,6 +537,14 @@ def test_object_paths(instance):
 
 
 @require("root", "userns", "newuidmap")
+def test_paths_to_disk_and_back_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "paths", "/tmp")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
 def test_paths_rootless(tmp):
     """One of the files that are listed is open to be written: it is copied up in the fork, whose directory is read on all the same."""
     with rootless(tmp) as instance:

@@ -92,14 +92,6 @@ BARE_NORETURN void fork_fail_by_name(description *d, long why)
 	fork_fail(name, why);
 }
 
-/** struct entry - struct linux_dirent64. */
-struct entry {
-	uint64_t inode, next; /* where the entry behind it is */
-	uint16_t length;
-	uint8_t kind;
-	char name[];
-};
-
 /* Which of the names that come next @name is. */
 static uint32_t rank_of(description *d, const char *name)
 {

@@ -230,6 +230,14 @@ int number_text(char text[10], uint32_t number);
 /** write_number() - @number in decimal, to a file of /proc/sys. Return: as of write(2). */
 long write_number(int fd, uint32_t number);
 
+/** struct entry - struct linux_dirent64. */
+struct entry {
+	uint64_t inode, next; /* where the entry behind it is */
+	uint16_t length;
+	uint8_t kind;
+	char name[];
+};
+
 /** nodes_make() - what was in the memory file systems. In the opener. */
 void nodes_make(void);
 

@@ -96,8 +96,9 @@ int main(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "/tmp/paths/socket" };
 	int file, directory, link, socket_file, fifo, server = socket(AF_UNIX, SOCK_STREAM, 0), fd;
-	static struct reading many, ended;
+	static struct reading many, ended, memory;
 	char text[16] = { 0 };
+	struct stat st[2];
 
 	MUST(mkdir("/tmp/paths", 0755) == 0);
 	make("/tmp/paths", "file", "in it");
@@ -109,6 +110,8 @@ int main(void)
 	socket_file = place("/tmp/paths/socket", 0);
 	fifo = place("/tmp/paths/fifo", 0);
 	many = read_half("/tmp/many");
+	memory = read_half("/dev/shm/many");
+	MUST(linkat(AT_FDCWD, "/dev/shm/many/written", AT_FDCWD, "/dev/shm/twin", 0) == 0);
 	MUST((ended.dir = opendir("/tmp/many")) != NULL && read_some(&ended, FILES) == FILES);
 	MUST(readdir(ended.dir) == NULL || readdir(ended.dir) == NULL);
 
@@ -124,6 +127,9 @@ int main(void)
 	MUST(fd >= 0 && read(fd, text, sizeof(text)) == 5 && strcmp(text, "in it") == 0);
 	MUST(readlinkat(link, "", text, sizeof(text)) == 4 && memcmp(text, "file", 4) == 0);
 	read_rest(&many);
+	MUST(stat("/dev/shm/many/written", &st[0]) == 0 && stat("/dev/shm/twin", &st[1]) == 0);
+	MUST(st[0].st_ino == st[1].st_ino && st[0].st_nlink == 2);
+	read_rest(&memory);
 	MUST(readdir(ended.dir) == NULL);
 	return object_done();
 }
