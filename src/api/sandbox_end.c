@@ -107,8 +107,8 @@ static void trash_delete(struct server *srv, struct leftover *left)
 		left->any = false;
 	}
 	if (job_run(srv,
-		    json_pack("{s:s,s:O,s:b}", "verb", "remove", "sandboxes", ids, "trash",
-			    (int)sweep),
+		    json_pack("{s:s,s:O,s:b,s:b}", "verb", "remove", "sandboxes", ids, "forget", 1,
+			    "trash", (int)sweep),
 		    NULL, NULL, NULL, &err) < 0) {
 		left->any = true;
 		(void)json_array_extend(left->ids, ids);

@@ -452,6 +452,13 @@ void apply_forget(const struct store *store, const json_t *keep, uint64_t until_
 	}
 }
 
+void apply_forget_one(const struct store *store, const char *sandbox)
+{
+	cleanup_free char *path = str_dupf("apply/%s.applied", sandbox);
+
+	(void)unlinkat(store->state, path, 0);
+}
+
 /* Under a name of its own until it is whole: applies of other sandboxes write theirs at the same time. */
 static int write_journal(int dir, const char *name, const json_t *journal)
 {

@@ -56,6 +56,9 @@ void apply_keep(const struct store *store, const char *sandbox, const json_t *kn
 /** apply_forget() - remove what apply_keep() wrote before @until_ns (wall time) for sandboxes that are no members of @keep. */
 void apply_forget(const struct store *store, const json_t *keep, uint64_t until_ns);
 
+/** apply_forget_one() - the same for @sandbox (an id), which is no more, whenever it was written. A failure leaves it to apply_forget(). */
+void apply_forget_one(const struct store *store, const char *sandbox);
+
 /** apply_begin() - write a journal without steps, before anything is staged: recovery then removes the staging directories. */
 int apply_begin(const struct store *store, const json_t *journal, struct err *err) attr_must_use;
 

@@ -146,6 +146,16 @@ static void forget_applies(const struct store *store, const json_t *sandboxes, u
 	json_decref(keep);
 }
 
+/* The same of some that are no more. */
+static void forget_applies_of(const struct store *store, const json_t *sandboxes)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach (sandboxes, i, e)
+		apply_forget_one(store, json_string_value(e));
+}
+
 /* Of several places: one that cannot be cleared keeps no other. */
 struct sweeps {
 	const struct store *store;
@@ -322,6 +332,8 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 
 		note_failure(&s, remove_all(job, kinds[i][0], kinds[i][1], &n, &why), &why);
 	}
+	if (job_flag(job->request, "forget", false))
+		forget_applies_of(&job->store, json_object_get(job->request, "sandboxes"));
 	if (s.rc == 0 && job_flag(job->request, "sync", false))
 		s.rc = sync_removed(&job->store, err);
 	if (job_flag(job->request, "trash",

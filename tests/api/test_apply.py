@@ -309,3 +309,16 @@ def test_who_applied_does_not_wait_until_its_journal_is_cleared_away(tmp):
     finally:
         os.close(state)
         instance.close()
+
+
+def test_nothing_is_left_of_it_when_its_sandbox_is_removed(instance, tmp):
+    """What it put on the machine is known as long as the sandbox is there, also behind a rewind: a server that makes and removes sandboxes for months keeps nothing of any of them."""
+    known = os.path.join(instance.state, "apply")
+    with over(instance, project(tmp)) as box:
+        first = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True})["id"]
+        instance.ok(box, "echo two > /p/a")
+        apply(instance, box)
+        name = f"{instance.get(f'/v1/sandboxes/{box}')['id']}.applied"
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first, "files_only": True})
+        contains(os.listdir(known), name)
+    cay.wait_until(lambda: name not in os.listdir(known), 30, f"{name} is still there")
