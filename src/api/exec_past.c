@@ -211,6 +211,18 @@ int exec_past_by_key(struct sandbox *sb, const char *key, struct exec **ret, str
 	return rc;
 }
 
+int exec_past_numbered(struct sandbox *sb, uint64_t step, struct exec **ret, struct err *err)
+{
+	const struct past_range just = { .after = step - 1, .before = step + 1, .max = 1 };
+	struct found f = { .sb = sb };
+	int rc = 0;
+
+	if (sb->has_past && step > 0)
+		rc = catalogue_past_each(sb->srv->catalogue, sb->id, &just, on_found, &f, err);
+	*ret = f.exec[0];
+	return rc;
+}
+
 /* --- lists --- */
 
 struct page {

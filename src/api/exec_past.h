@@ -17,6 +17,10 @@ int exec_past_find(struct sandbox *sb, const char *begin, struct exec **ret, str
 /** exec_past_by_key() - *@ret: the same by its idempotency key, if that counts still. Return: 0 or an error. */
 int exec_past_by_key(struct sandbox *sb, const char *key, struct exec **ret, struct err *err);
 
+/** exec_past_numbered() - *@ret: the same by its step. Return: 0 or an error. */
+int exec_past_numbered(
+	struct sandbox *sb, uint64_t step, struct exec **ret, struct err *err) attr_must_use;
+
 /** execs_page() - *@ret: API objects of execs of @sb, past ones too, by their steps, as the parameters `after`, `before` and `limit` of @call say; *@ret_more: it has others in that range. Return: 0 or an error. */
 int execs_page(struct api_call *call, struct sandbox *sb, json_t **ret, bool *ret_more,
 	struct err *err) attr_must_use;

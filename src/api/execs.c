@@ -433,6 +433,48 @@ static int exec_resumed(struct exec *e, const json_t *said, pid_t pid, struct er
 	return exec_save(e, err);
 }
 
+/* Does another one than @e have its number, in memory or past? */
+static int is_number_taken(const struct exec *e, bool *ret, struct err *err)
+{
+	struct exec *past;
+	int rc;
+
+	*ret = false;
+	list_for_each (&e->sandbox->execs, node, next) {
+		const struct exec *other = list_entry(node, struct exec, node);
+
+		*ret |= exec_step(other) == exec_step(e) && !str_eq(other->id, e->id);
+	}
+	rc = exec_past_numbered(e->sandbox, exec_step(e), &past, err);
+	*ret |= past != NULL && !str_eq(past->id, e->id);
+	exec_unref(past);
+	return rc;
+}
+
+/*
+ * The number that it has here: what a rewind has brought back keeps it. Of a relative's snapshot, a fork's or that of what this one was forked from, one may run that was never of this sandbox, and
+ * whose number there is another one's here. @old: as it is here in memory, or NULL.
+ */
+static int number_carried(struct exec *e, const struct exec *old, struct err *err)
+{
+	struct exec *past = NULL;
+	bool taken = false;
+	int rc = old == NULL ? exec_past_find(e->sandbox, e->id, &past, err) : 0;
+
+	if (past != NULL)
+		old = past;
+	if (old != NULL)
+		(void)json_object_set(e->doc, "step", json_object_get(old->doc, "step"));
+	else if (rc == 0)
+		rc = is_number_taken(e, &taken, err);
+	if (taken)
+		step_number(e);
+	else
+		step_loaded(e);
+	exec_unref(past);
+	return rc < 0 ? rc : 0;
+}
+
 /* It may be a past one that is none any more: only a rewind brings one back, and that is one transaction (sandbox_start.c). */
 static int save_carried(struct exec *e, struct err *err)
 {
@@ -449,6 +491,7 @@ int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, stru
 	/* after a rewind: one that had ended since goes on */
 	struct exec *old = exec_by_id(sb, json_string_value(json_object_get(doc, "id"))), *e;
 	pid_t pid = (pid_t)json_integer_value(json_object_get(said, "pid"));
+	int rc;
 
 	if (old != NULL && !old->ended)
 		return exec_resumed(old, said, pid, err);
@@ -456,20 +499,21 @@ int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, stru
 	e->refs = 1; /* the list's */
 	e->sandbox = sb;
 	e->doc = json_deep_copy(doc);
+	(void)!str_copy(e->id, sizeof(e->id), json_string_value(json_object_get(doc, "id")));
+	rc = number_carried(e, old, err);
 	exec_has_started(e, said);
 	(void)json_object_set_new(
 		e->doc, "row", json_string(old != NULL ? exec_row(old) : id_new().s));
 	if (old != NULL)
 		exec_drop(old);
 	waiters_init(&e->changed);
-	(void)!str_copy(e->id, sizeof(e->id), json_string_value(json_object_get(doc, "id")));
 	e->channel = (uint16_t)json_integer_value(json_object_get(doc, "channel"));
 	if (e->channel >= sb->next_channel)
 		sb->next_channel = (uint16_t)(e->channel + 1);
 	(void)json_object_set_new(e->doc, "sandbox", json_string(sb->id));
 	list_append(&sb->execs, &e->node);
 	process_source_bind(sb->srv->processes, sb->id, pid, e->id);
-	return save_carried(e, err);
+	return rc < 0 ? rc : save_carried(e, err);
 }
 
 json_t *exec_object(const struct exec *e)

@@ -187,3 +187,34 @@ def make_case(point):
 for _point in ("exec.past.before", "catalogue.past.before", "catalogue.past.before:20", "exec.past.committed", "exec.past.clear"):
     _case = make_case(_point)
     globals()[_case.__name__] = _case
+
+
+def numbered(instance, box):
+    """{number: id} of all, had in parts; no number is there twice."""
+    found, more = {}, True
+    while more:
+        page = instance.get(f"/v1/sandboxes/{box}/execs?after={max(found, default=0)}&limit=1")
+        more = page["more"]
+        for e in page["execs"]:
+            assert e["step"] not in found, e
+            found[e["step"]] = e["id"]
+    return found
+
+
+@require("root", "cgroup2")
+def test_what_comes_from_a_relative_takes_no_number(fresh):
+    """Rewound to what a fork of it was at: commands that run there have numbers that its own have had, in memory or long ago, or beyond these. Its own stay what they were."""
+    for own in (0, 3, 24):
+        with fresh.sandbox() as box:
+            [fork] = fresh.post(f"/v1/sandboxes/{box}/fork", {"live": False})["sandboxes"]
+            runs = [fresh.exec(fork["id"], "sleep", "1000")["id"] for _ in range(2)]
+            snapshot = fresh.post(f"/v1/sandboxes/{fork['id']}/snapshots", {})["id"]
+            fresh.remove(fork["id"])
+            before = dict(enumerate((r["id"] for r in many(fresh, box, own)), 1))
+            if own > 16:
+                fresh.post(f"/v1/sandboxes/{box}/stop")
+                wait_past(fresh, box, own - 16)
+            for _ in range(2):
+                fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": snapshot})
+                equal(numbered(fresh, box), {**before, own + 1: runs[0], own + 2: runs[1]})
+            equal(many(fresh, box, 1)[0]["step"], own + 3)
