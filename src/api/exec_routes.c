@@ -136,6 +136,14 @@ static int await_end(struct api_call *call, struct exec *e, struct err *err)
 	return exec_refused(e, err);
 }
 
+/* Who has gone before the end that he waited for hears nothing of this, and waits for it again when he comes back with the same key: that the command was running then is no answer to keep. */
+static int answer_made(struct api_call *call, const struct exec *e, struct err *err)
+{
+	if (!e->ended && stream_has_left(http_stream(call->conn)))
+		return keys_note(call, json_pack("{s:s}", "exec", e->id), err);
+	return api_reply(call, 201, exec_object(e));
+}
+
 int api_exec_create(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
@@ -155,7 +163,7 @@ int api_exec_create(struct api_call *call, struct err *err)
 	if (rc == 0)
 		rc = await_end(call, e, err);
 	if (rc == 0)
-		rc = api_reply(call, 201, exec_object(e));
+		rc = answer_made(call, e, err);
 	exec_unref(e);
 	sandbox_rest(sb);
 	sandbox_unref(sb);

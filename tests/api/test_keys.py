@@ -3,6 +3,9 @@
 one's; another request with that key is refused."""
 
 import concurrent.futures
+import contextlib
+import json
+import socket
 
 from lib import cay
 from lib.case import contains, equal, raises, require
@@ -117,3 +120,28 @@ def test_from_the_command_line(instance):
             contains(instance.cay("fork", source, "--idempotency-key", "cli fork of a sandbox", want=125).stderr, "another request")
         for name in (*made[0], *of_box[0]):
             instance.remove(name)
+
+
+def ask_and_go(instance, path, body, name):
+    """The request of a client whose connection breaks as soon as something runs for it."""
+    text = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: cay\r\nIdempotency-Key: {name}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+        s.connect(instance.socket)
+        s.sendall(head.encode() + text)
+        instance.wait_event("exec.started")
+
+
+@require("root")
+def test_who_asks_again_for_the_end_of_a_command_waits_for_it(fresh):
+    """The first answer reached nobody: that the command was running when its client went is not what the next request with that key is to hear."""
+    with fresh.sandbox() as box, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        path, body = f"/v1/sandboxes/{box}/execs?wait_ms=60000", {"argv": ["sh", "-c", "until test -e /var/tmp/go; do sleep 0.05; done; exit 3"]}
+        ask_and_go(fresh, path, body, "end")
+        again = pool.submit(fresh.post, path, body, headers=key("end"))
+        concurrent.futures.wait([again], 3)  # one that answers too early does it once it is seen that the first has gone
+        fresh.ok(box, "touch /var/tmp/go")
+        first = again.result()
+        equal((first["step"], first["state"], first["status"] and first["status"]["code"]), (1, "ended", 3))
+        equal(fresh.post(path, body, headers=key("end")), first)
+        refused(fresh, path, {"argv": ["true"]}, "end")
