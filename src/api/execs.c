@@ -540,16 +540,22 @@ bool exec_is_away(const struct exec *e)
 
 /* --- ends that nobody saw --- */
 
-static void finish_unseen(struct exec *e, const char *status, const char *reason)
+static json_t *unseen(const char *status, const char *reason)
 {
 	char when[CLOCK_TEXT_SIZE];
+
+	clock_text(clock_wall_ns(), when);
+	return json_pack(
+		"{s:s,s:{s:s},s:s}", "status", status, "evidence", "reason", reason, "ended", when);
+}
+
+static void finish_unseen(struct exec *e, const char *status, const char *reason)
+{
 	json_t *s;
 
 	if (e->ended || e->comes_back)
 		return;
-	clock_text(clock_wall_ns(), when);
-	s = json_pack(
-		"{s:s,s:{s:s},s:s}", "status", status, "evidence", "reason", reason, "ended", when);
+	s = unseen(status, reason);
 	exec_announce_end(e, 0, s);
 	(void)server_event(e->sandbox->srv, e->sandbox, EVENT_EXEC_ENDED, e->id, json_incref(s));
 	exec_finish(e, s);
@@ -657,16 +663,23 @@ void execs_tell_again(struct sandbox *sb)
 	(void)!catalogue_commit(c, NULL); /* else the next start looks again */
 }
 
+/* No row is left to write to, and its sandbox's removal is told: only who waits for it hears of its own end. */
+static void finish_removed(struct exec *e, const char *status, const char *reason)
+{
+	if (!e->ended) {
+		(void)json_object_set_new(e->doc, "state", json_string("ended"));
+		(void)json_object_set_new(e->doc, "status", unseen(status, reason));
+	}
+	e->ended = true;
+	waiters_wake(&e->changed);
+	exec_stdin_wake(e);
+}
+
 void execs_lost(struct sandbox *sb, const char *status, const char *reason)
 {
-	if (sb->state == SANDBOX_REMOVING) { /* no rows left to write to */
-		list_for_each (&sb->execs, node, next) {
-			struct exec *e = list_entry(node, struct exec, node);
-
-			e->ended = true;
-			waiters_wake(&e->changed);
-			exec_stdin_wake(e);
-		}
+	if (sb->state == SANDBOX_REMOVING) {
+		list_for_each (&sb->execs, node, next)
+			finish_removed(list_entry(node, struct exec, node), status, reason);
 		return;
 	}
 	list_for_each (&sb->execs, node, next)

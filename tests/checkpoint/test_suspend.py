@@ -719,3 +719,21 @@ def told(instance, box, what):
         contains(error.message, what)
         equal(error.code, "unsupported")
     equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+
+
+@require(*NEEDS)
+def test_who_waits_for_a_command_hears_of_its_end(instance):
+    """Also where its sandbox is suspended, and stopped or removed then: nothing of it runs on."""
+    for end, reason in (("stop", "the sandbox was stopped"), ("remove", "the sandbox was removed")):
+        with instance.sandbox() as box, contextlib.closing(cay.UnixConnection(instance.socket)) as waiting:
+            run = instance.exec(box, "sleep", "1000")["id"]
+            instance.post(f"/v1/sandboxes/{box}/suspend")
+            waiting.request("GET", f"/v1/sandboxes/{box}/execs/{run}?wait_ms=60000")
+            instance.get("/v1/version")  # what came before it has been read
+            if end == "stop":
+                instance.post(f"/v1/sandboxes/{box}/stop")
+            else:
+                instance.remove(box)
+            answer = json.loads(waiting.getresponse().read())
+            equal((answer["state"], answer["status"] and answer["status"]["status"]), ("ended", "killed"), end)
+            equal(answer["status"]["evidence"], {"reason": reason})
