@@ -203,8 +203,8 @@ static int by_snapshot(struct capture *c, struct err *err)
 {
 	int rc;
 
-	/* Most of the dirty data goes out while the sandbox runs: the snapshot writes only the rest. */
-	if (syncfs(c->live) < 0)
+	/* Dirty data goes out while the sandbox runs: the snapshot writes only the rest. A commit for the sake of nothing would only wait for the disk. */
+	if (!btrfs_is_settled(c->live) && syncfs(c->live) < 0)
 		return err_raise_sys(
 			err, -errno, "write out the changes of sandbox '%s'", c->sandbox);
 	rc = make_apart(c);

@@ -17,6 +17,10 @@
 
 #define LOOK_AGAIN_NS (NS_PER_MS / 5)
 
+/* So many changes of trees are worked off in a quarter of a millisecond. For each the kernel sets aside two nodes of each of eight levels. */
+#define SETTLED_CHANGES 128U
+#define CHANGE_NODES    16U
+
 bool btrfs_is(int fd)
 {
 	struct statfs fs;
@@ -123,6 +127,46 @@ int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes)
 			text.p[--text.n] = '\0';
 		return str_to_u64(buf_cstr(&text), 0, UINT64_MAX, ret_bytes);
 	}
+}
+
+/* Of files, whether it waits for its place or is on its way to it. In a file system whose data and trees have one kind of place there is no such directory. */
+static bool has_unwritten(int dir)
+{
+	uint64_t waiting, going;
+
+	return file_read_u64_at(dir, "allocation/data/bytes_may_use", &waiting) < 0 ||
+	       file_read_u64_at(dir, "allocation/data/bytes_reserved", &going) < 0 ||
+	       waiting + going > 0;
+}
+
+static bool has_few_changes(int dir)
+{
+	uint64_t aside, always, node;
+
+	return file_read_u64_at(dir, "allocation/metadata/bytes_may_use", &aside) == 0 &&
+	       file_read_u64_at(dir, "allocation/global_rsv_reserved", &always) == 0 &&
+	       file_read_u64_at(dir, "nodesize", &node) == 0 &&
+	       aside <= always + SETTLED_CHANGES * CHANGE_NODES * node;
+}
+
+/* A snapshot waits for the end of a commit that has begun. Older kernels do not tell. */
+static bool commits(int dir)
+{
+	uint64_t since_ms;
+
+	return file_read_key_at(dir, "commit_stats", "cur_commit_ms", &since_ms) < 0 ||
+	       since_ms > 0;
+}
+
+bool btrfs_is_settled(int fd)
+{
+	char path[128];
+	cleanup_fd int dir = -1;
+
+	if (sysfs_dir(fd, path, sizeof(path)) < 0)
+		return false;
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return dir >= 0 && !has_unwritten(dir) && has_few_changes(dir) && !commits(dir);
 }
 
 static void *make_snapshot(void *snapshot)

@@ -33,6 +33,13 @@ int btrfs_subvolume_limit(int fd, uint64_t bytes) attr_must_use;
 /** btrfs_subvolume_usage() - bytes charged to the subvolume behind @fd now. */
 int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes) attr_must_use;
 
+/**
+ * btrfs_is_settled() - would a snapshot that is begun now wait for no disk before it holds all that it will? In the whole file system behind @fd no byte of a file is unwritten, hardly
+ * any change of its trees waits, and no commit is under way.
+ * Return: false also where the kernel does not tell. What comes the moment after nobody knows.
+ */
+bool btrfs_is_settled(int fd);
+
 /** struct btrfs_snapshot - one while it is made, by a thread of its own; zeroed = none. Not to be moved. */
 struct btrfs_snapshot {
 	struct btrfs_ioctl_vol_args_v2 args;

@@ -14,9 +14,10 @@ import stat
 import struct
 import subprocess
 import time
+import uuid
 
 from lib import job, leaks
-from lib.case import contains, equal, raises, require
+from lib.case import Skip, contains, equal, raises, require
 from lib.cay import wait_until
 from lib.pool import Pool, describe, same_trees
 
@@ -676,6 +677,44 @@ def test_they_go_on_before_the_snapshot_is_on_the_disk(tmp):
             equal((whole.read(len(part)) == part, 0 < len(part) <= size, len(part) % 9), (True, True, 0))
         equal(os.listdir(pool.path("tmp")), [])
         child.stdout.close()
+
+
+def facts_of(path):
+    """What the kernel tells of the commits of the btrfs behind @path, by name."""
+    info, fd = bytearray(1024), os.open(path, os.O_RDONLY)
+    fcntl.ioctl(fd, 0x8400941F, info)  # BTRFS_IOC_FS_INFO
+    os.close(fd)
+    with open(f"/sys/fs/btrfs/{uuid.UUID(bytes=bytes(info[16:32]))}/commit_stats", encoding="ascii") as f:
+        return {name: int(value) for name, value in (line.split() for line in f)}
+
+
+@require("root", "btrfs", "loop", "cgroup2")
+def test_nothing_is_committed_first_where_nothing_waits(tmp):
+    """What is unwritten goes out before they stand still, by a commit of its own; where all is on the disk, or only trees have changed, there is none."""
+    with Pool(tmp, "btrfs") as pool, Group() as group:
+        sandbox = pool.live()
+        if "cur_commit_ms" not in facts_of(pool.path()):
+            raise Skip("the kernel does not tell whether a commit is under way")
+
+        def commits(change):
+            """The least of three: the kernel makes one by itself at times."""
+            found = []
+            for n in range(3):
+                subprocess.run(["sync", "-f", pool.path()], check=True)
+                change(os.path.join(pool.upper(sandbox), f"{change.__name__}-{n}"))
+                before = facts_of(pool.path())["commits"]
+                equal(pool.capture(sandbox, freeze=group.freeze)[1]["how"], "snapshot")
+                found.append(facts_of(pool.path())["commits"] - before)
+            return min(found)
+
+        def nothing(_):
+            pass
+
+        def unwritten(path):
+            with open(path, "wb") as f:
+                f.write(b"x" * (1 << 20))
+        least = commits(nothing)
+        equal((commits(os.mkdir), commits(unwritten)), (least, least + 1))
 
 
 @require("root", "cgroup2")
