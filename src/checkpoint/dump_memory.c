@@ -395,10 +395,10 @@ static int each_region(struct dump *d, struct dump_process *p,
 
 uint64_t dump_mappings_room(void)
 {
-	uint64_t most;
+	static uint64_t most;
 
-	if (file_read_u64_at(AT_FDCWD, "/proc/sys/vm/max_map_count", &most) < 0)
-		return UINT64_MAX;
+	if (most == 0 && file_read_u64_at(AT_FDCWD, "/proc/sys/vm/max_map_count", &most) < 0)
+		most = UINT64_MAX;
 	return most > MAPPINGS_OWN ? most - MAPPINGS_OWN : 0;
 }
 

@@ -201,15 +201,21 @@ static int read_told(const struct dump_process *p, size_t i, struct image_thread
 	return stack->result < 0 ? (int)stack->result : tid->result < 0 ? (int)tid->result : 0;
 }
 
-static int read_name(const struct tracee *t, pid_t tid, struct image_thread *out)
+/* The first thread's is in what was read of the process. */
+static int read_name(const struct dump_process *p, pid_t tid, struct image_thread *out)
 {
 	cleanup_buf struct buf text = BUF_INIT(4096);
 	char path[48];
 	size_t n;
 	int rc;
 
+	_Static_assert(sizeof(out->name) == sizeof(p->stat.name), "it is as long");
+	if (tid == p->tracee.host) {
+		memcpy(out->name, p->stat.name, sizeof(out->name));
+		return 0;
+	}
 	(void)snprintf(path, sizeof(path), "task/%d/comm", tid);
-	rc = file_read_at(t->proc, path, &text);
+	rc = file_read_at(p->tracee.proc, path, &text);
 	n = rc < 0 ? 0 : text.n;
 	if (n > 0 && text.p[n - 1] == '\n')
 		n--;
@@ -269,7 +275,7 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 	if (rc == 0)
 		rc = read_robust_list(t->host, &out);
 	if (rc == 0)
-		rc = read_name(&p->tracee, t->host, &out);
+		rc = read_name(p, t->host, &out);
 	if (rc == 0)
 		rc = read_told(p, i, &out);
 	if (rc == 0)

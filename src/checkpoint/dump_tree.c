@@ -115,15 +115,13 @@ int dump_text(struct dump_process *p, struct err *err)
 	return 0;
 }
 
-static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_t *ret)
+/* Of who ran when it was listed, or was no more among those then: it may be another by now. To ask for it takes the lock of all control groups of the machine. */
+static int ask_leaf(const struct dump *d, const struct dump_process *p, uint32_t *ret)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
 	const char *line, *slash;
 	int rc;
 
-	*ret = 0;
-	if (d->order->n_leaves == 0)
-		return 0;
 	rc = file_read_at(p->tracee.proc, "cgroup", &text);
 	line = rc < 0 ? NULL : strstr(buf_cstr(&text), "0::");
 	if (line == NULL)
@@ -137,6 +135,21 @@ static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_
 		}
 	}
 	return -ENOENT;
+}
+
+/* The keeper has listed them by leaves, frozen, and nobody in one leaves it. */
+static int find_leaf(const struct dump *d, size_t i, uint32_t *ret)
+{
+	const struct dump_process *p = &d->processes[i];
+
+	*ret = 0;
+	if (d->order->n_leaves == 0)
+		return 0;
+	if (d->examination != NULL || i >= d->order->n_pids)
+		return ask_leaf(d, p, ret);
+	while (*ret + 1 < d->order->n_leaves && i >= d->order->leaf_ends[*ret])
+		++*ret;
+	return 0;
 }
 
 /* Since it was first looked at. Who has ended is in the control group of nothing. */
@@ -196,7 +209,7 @@ int dump_tree(struct dump *d, struct err *err)
 		if (p->tracee.headless)
 			(void)!dump_refuse(
 				p, err, "its first thread has ended, and others have not");
-		else if (find_leaf(d, p, &p->place.leaf) < 0 && !p->tracee.zombie && !has_ended(p))
+		else if (find_leaf(d, i, &p->place.leaf) < 0 && !p->tracee.zombie && !has_ended(p))
 			(void)!dump_refuse(p, err, "it is in no control group of an exec");
 		else if (is_confined(d, p))
 			(void)!dump_refuse(p, err,

@@ -81,6 +81,8 @@ struct dump_order {
 	int32_t pids[TEMPLATE_PIDS_MAX];
 	struct dump_slot slots[TEMPLATE_SLOTS_MAX];
 	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];
+	uint32_t leaf_ends
+		[TEMPLATE_LEAVES_MAX]; /* behind the last of @pids that is in it: they stand together */
 	uint8_t confined[TEMPLATE_LEAVES_MAX]; /* is a program's own Landlock domain there? */
 };
 

@@ -136,13 +136,16 @@ bool proc_smap_has(const struct proc_smap *m, const char *flag)
 int proc_stat_parse(const char *text, struct proc_stat *ret)
 {
 	/* the name may hold anything, also ')' */
-	const char *p = strrchr(text, ')');
+	const char *name = strchr(text, '('), *p = strrchr(text, ')');
 	long long f[53] = { 0 };
+	size_t name_n;
 	char state;
 	int used = 0;
 
-	if (p == NULL || sscanf(p, ") %c%n", &state, &used) != 1 || used == 0)
+	if (name == NULL || p == NULL || p < name || sscanf(p, ") %c%n", &state, &used) != 1 ||
+		used == 0)
 		return -EINVAL;
+	name_n = (size_t)(p - name) - 1;
 	p += used;
 	for (int i = 4; i <= 52; i++) {
 		char *end;
@@ -177,6 +180,7 @@ int proc_stat_parse(const char *text, struct proc_stat *ret)
 		.env_end = (unsigned long long)f[51],
 		.exit_signal = (int)f[38],
 		.exit_code = (int)f[52] };
+	memcpy(ret->name, name + 1, name_n < sizeof(ret->name) ? name_n : sizeof(ret->name) - 1);
 	return 0;
 }
 

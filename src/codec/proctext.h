@@ -45,6 +45,7 @@ bool proc_smap_has(const struct proc_smap *m, const char *flag);
 
 /** struct proc_stat - fields of stat. */
 struct proc_stat {
+	char name[16]; /* cut off there, as the kernel has it */
 	char state;
 	int ppid, group, session, terminal, terminal_group;
 	unsigned long long flags;

@@ -56,6 +56,7 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 		return -ENAMETOOLONG;
 	memcpy(order->pids + order->n_pids, pids, n * sizeof(*pids));
 	order->n_pids += (uint32_t)n;
+	order->leaf_ends[order->n_leaves - 1] = order->n_pids;
 	return 0;
 }
 

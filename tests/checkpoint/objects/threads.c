@@ -60,7 +60,9 @@ int main(void)
 		size_t length;
 	} robust, robust_now;
 	struct rlimit none = { 0, 0 };
+	char name[] = "a) R 1 (b\n\\ cd)", now[16];
 
+	MUST(pthread_setname_np(pthread_self(), name) == 0);
 	(void)pthread_mutex_lock(&held);
 	for (intptr_t i = 0; i < THREADS; i++)
 		MUST(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
@@ -74,6 +76,7 @@ int main(void)
 
 	object_ready();
 
+	MUST(pthread_getname_np(pthread_self(), now, sizeof(now)) == 0 && strcmp(name, now) == 0);
 	MUST(getrlimit(RLIMIT_NPROC, &none) == 0 && none.rlim_cur == 0 && none.rlim_max == 0);
 
 	MUST(syscall(SYS_get_robust_list, 0, &robust_now.head, &robust_now.length) == 0);
