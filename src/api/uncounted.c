@@ -7,9 +7,13 @@
 #include "sys/file.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-#define PATH      "/proc/meminfo"
-#define TEXT_MAX  16384U
+#define MEMORY    "/proc/meminfo"
+#define ZONES     "/proc/zoneinfo"
+#define TEXT_MAX  (4U << 20) /* of zones some 150 bytes for each processor in each */
 #define LOOK_NS   NS_PER_S
 #define ANSWER_NS (2 * NS_PER_S) /* a keeper that is busy for longer is asked the next time */
 #define SHARE     32             /* of the machine's memory, by which it has to grow */
@@ -18,12 +22,24 @@
 #define REST_NS \
 	(8 * NS_PER_MS) /* for each that was asked, until all are asked again: some twenty times what that costs */
 
-uint64_t uncounted_of(const char *meminfo, uint64_t *total)
+/* Each processor keeps pages that were freed for itself, up to an eighth of all between them: who takes those takes none that was called free. */
+static uint64_t kept_free(const char *zoneinfo)
+{
+	static const char key[] = " count:";
+	uint64_t pages = 0;
+
+	for (const char *p = zoneinfo; (p = strstr(p, key)) != NULL;)
+		pages += strtoull(p += sizeof(key) - 1, NULL, 10);
+	return pages * (uint64_t)getpagesize();
+}
+
+uint64_t uncounted_of(const char *meminfo, const char *zoneinfo, uint64_t *total)
 {
 	/* programs', files', and what the kernel has that is counted, or is given back */
 	static const char *const others[] = { "MemFree", "Buffers", "Cached", "SwapCached",
 		"AnonPages", "SReclaimable", "PageTables", "KernelStack", "Percpu", "Hugetlb" };
 	uint64_t left = proc_number(meminfo, "MemTotal", 10, 0);
+	const uint64_t kept = kept_free(zoneinfo) >> 10;
 
 	*total = left << 10;
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
@@ -31,7 +47,7 @@ uint64_t uncounted_of(const char *meminfo, uint64_t *total)
 
 		left -= n < left ? n : left;
 	}
-	return left << 10;
+	return (left - (kept < left ? kept : left)) << 10;
 }
 
 bool uncounted_has_grown(struct uncounted *u, uint64_t bytes, uint64_t total)
@@ -117,16 +133,17 @@ static void ask_all(void *arg)
 void uncounted_settle(struct server *srv)
 {
 	struct uncounted *u = &srv->uncounted;
-	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+	cleanup_buf struct buf memory = BUF_INIT(TEXT_MAX), zones = BUF_INIT(TEXT_MAX);
 	uint64_t total;
 
 	if (clock_now_ns() < u->due_ns || u->asking || !srv->ready || srv->stopping ||
 		!any_runs(srv))
 		return;
 	u->due_ns = clock_now_ns() + LOOK_NS;
-	if (file_read_at(AT_FDCWD, PATH, &text) < 0)
+	if (file_read_at(AT_FDCWD, MEMORY, &memory) < 0 ||
+		file_read_at(AT_FDCWD, ZONES, &zones) < 0)
 		return;
-	u->seen = uncounted_of(buf_cstr(&text), &total);
+	u->seen = uncounted_of(buf_cstr(&memory), buf_cstr(&zones), &total);
 	if (uncounted_has_grown(u, u->seen, total))
 		u->wait_ns = 0;
 	else if (u->again_ns == 0 || clock_now_ns() < u->again_ns)

@@ -21,8 +21,11 @@ struct uncounted {
 	bool asking;       /* the keepers are being asked */
 };
 
-/** uncounted_of() - bytes that the kernel has for itself and does not give back when they are wanted. @meminfo: text of /proc/meminfo; @total: set to what the machine has. */
-uint64_t uncounted_of(const char *meminfo, uint64_t *total) attr_must_use;
+/**
+ * uncounted_of() - bytes that the kernel has for itself and does not give back when they are wanted.
+ * @meminfo, @zoneinfo: texts of /proc/meminfo, and of /proc/zoneinfo, or "": pages that each processor keeps free for itself are not among those that meminfo calls free; @total: set to what the machine has.
+ */
+uint64_t uncounted_of(const char *meminfo, const char *zoneinfo, uint64_t *total) attr_must_use;
 
 /** uncounted_has_grown() - there are @bytes now, of a machine with @total: by so many more that it is to be asked why? */
 bool uncounted_has_grown(struct uncounted *u, uint64_t bytes, uint64_t total) attr_must_use;
@@ -36,7 +39,7 @@ void uncounted_asked(struct uncounted *u, bool settled, uint64_t now_ns);
 /** uncounted_init() - @bound: bytes as decimal text (CAY_UNCOUNTED); NULL, or none: what is usual. */
 void uncounted_init(struct uncounted *u, const char *bound);
 
-/** uncounted_settle() - look, if it is time; to be called often. Cheap: a file of /proc a second at most, none where no sandbox runs. */
+/** uncounted_settle() - look, if it is time; to be called often. Cheap: two files of /proc a second at most, none where no sandbox runs. */
 void uncounted_settle(struct server *srv);
 
 #endif

@@ -13,14 +13,12 @@ from lib.case import equal, require  # noqa: E402
 
 LONG = True
 TIMEOUT = 600
-# who holds what no control group counts is ended behind the attack, on a busy machine sometimes later than these wait (docs/STATUS.md): tests/network/test_uncounted.py shows it
-LATE = {"RX-02N", "RX-02O", "RX-02P", "RX-02Q"}
 
 
 def check_blocked(kind):
     """No case of @kind may break, none may fail to run, and most must have something to attack here."""
     around = {case.id for case in run.bypass.CASES}
-    chosen = [case for case in run.ALL.values() if case.kind == kind and case.id not in around | LATE]
+    chosen = [case for case in run.ALL.values() if case.kind == kind and case.id not in around]
     verdicts = {}
     with run.Session(cay.BUILD) as session:
         for case in chosen:

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "t.h"
 
+#include <unistd.h>
+
 #define MIB (1ULL << 20)
 
 TEST(what_programs_and_files_have_is_not_the_kernels)
@@ -15,18 +17,32 @@ TEST(what_programs_and_files_have_is_not_the_kernels)
 		"Percpu:            5 kB\nHugetlb:          20 kB\n";
 	uint64_t total;
 
-	check_int(uncounted_of(text, &total), 300 << 10);
+	check_int(uncounted_of(text, "", &total), 300 << 10);
 	check_int(total, 1000 << 10);
+}
+
+TEST(what_a_processor_keeps_free_is_free)
+{
+	static const char zones[] = "Node 0, zone   Normal\n  pages free     100\n  pagesets\n"
+				    "    cpu: 0\n              count:    20\n"
+				    "              high:     50\n              batch:    63\n"
+				    "    cpu: 1\n              count:    5\n";
+	const uint64_t page = (uint64_t)getpagesize();
+	uint64_t total;
+
+	check_int(uncounted_of("MemTotal: 1000 kB\nMemFree: 300 kB\n", zones, &total),
+		(700 << 10) - 25 * page);
+	check_int(uncounted_of("MemTotal: 40 kB\nMemFree: 30 kB\n", zones, &total), 0);
 }
 
 TEST(a_file_that_says_less_is_no_reason)
 {
 	uint64_t total;
 
-	check_int(uncounted_of("", &total), 0);
+	check_int(uncounted_of("", "", &total), 0);
 	check_int(total, 0);
 	/* counted one after the other, while all moves */
-	check_int(uncounted_of("MemTotal: 10 kB\nMemFree: 8 kB\nCached: 7 kB\n", &total), 0);
+	check_int(uncounted_of("MemTotal: 10 kB\nMemFree: 8 kB\nCached: 7 kB\n", "", &total), 0);
 }
 
 TEST(only_growth_is_asked_about)
