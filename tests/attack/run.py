@@ -4,7 +4,8 @@
 
 Every case is judged by oracles outside of the sandbox (canary.py, posture.py). With --ablate each defence of defs/defences.def is
 switched off in a second build and the cases that it claims to stop must then be seen to break: only those are counted, since a case
-that nothing can break proves nothing. Exit status 0 only when every case is blocked (or this kernel has nothing to attack).
+that nothing can break proves nothing. Exit status: 0 when every case is blocked (or this kernel has nothing to attack) and every claim
+was seen to break; 3 when every case is blocked, but a claim was not seen to break in this run; 1 for all that is worse.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from session import Session, Verdict  # noqa: E402
 ALL = {c.id: c for c in cases.INSIDE + outside.CASES + bypass.CASES}
 ROW = re.compile(r'^DEFENCE\((\w+),\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"\)$', re.M)
 COUNTED_AT_LEAST = 120
+UNPROVED = 3  # exit status
 CLAIM = re.compile(r"^([A-Z]{2}-\d+[A-Z]?)((?:\+\w+)*)(?:@(\w+))?$")
 
 
@@ -193,9 +195,9 @@ def print_table(results, claims):
 
 
 def summary(results, claims, at_least):
-    """Prints what came of it. Return: exit status; 0 only when nothing broke, every row has a case that broke without it, and @at_least are counted."""
+    """Prints what came of it. Return: exit status; 1 when something broke, a row has no case that broke without it, or less than @at_least are counted."""
     n = tally(results)
-    unproved = sorted({f"{c.defence}:{c.case}" for c in claims if not c.broke})
+    unproved = sorted({f"{c.defence}:{c.case}" for c in claims if not c.broke and results[c.case][0].outcome != "unreachable"})
     if unproved:
         print(f"{len(unproved)} claims not seen to break, not counted: {' '.join(unproved)}")
     idle = sorted({c.defence for c in claims} - {c.defence for c in claims if c.broke})
@@ -204,7 +206,9 @@ def summary(results, claims, at_least):
     counted = {c.case for c in claims if c.broke and results[c.case][0].outcome == "blocked"}
     print(f"{len(results)} cases: {n['blocked']} blocked, {len(counted)} counted, {n['unreachable']} unreachable, {n['broken']} broken"
           + (f", {n['error']} not run" if n["error"] else "") + (f"; fewer than {at_least} counted" if len(counted) < at_least else ""))
-    return 0 if n["blocked"] and not n["broken"] and not n["error"] and not idle and len(counted) >= at_least else 1
+    if not n["blocked"] or n["broken"] or n["error"] or idle or len(counted) < at_least:
+        return 1
+    return UNPROVED if unproved else 0
 
 
 ROOTLESS = {"rootless": {}, "single uid": {"single": True}}

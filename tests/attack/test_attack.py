@@ -2,6 +2,8 @@
 """The short form of the attack suite (`make attack` is the whole): the table of defences is true, and the attacks that leave nothing
 behind are blocked, as root of a default sandbox. The others: test_all_attacks.py."""
 
+import contextlib
+import io
 import os
 import re
 import sys
@@ -61,6 +63,25 @@ def test_every_case_is_known_to_the_attacker():
         # the attacker's own word is none; no kernel of ours has what KS-02B attacks
         assert case.oracle != "system call" or case.id == "KS-02B", case.id
         assert bool(case.traced) == (case.oracle == "a tracer outside"), case.id
+
+
+def seen_to_break(*outcomes, plain="blocked"):
+    """Exit status when defence `a` is switched off for as many cases as there are outcomes of that; @plain: what came of each with it."""
+    claims = [run.Claim("a", f"XX-{n:02}") for n in range(len(outcomes))]
+    for claim, outcome in zip(claims, outcomes):
+        claim.verdict = run.Verdict(outcome, [""])
+    results = {c.case: (run.Verdict(plain if o != "escaped" else "blocked", [""]), []) for c, o in zip(claims, outcomes)}
+    with contextlib.redirect_stdout(io.StringIO()):
+        return run.summary(results, claims, 0)
+
+
+def test_a_claim_that_was_not_seen_to_break_is_told_by_the_exit_status():
+    equal(seen_to_break("escaped", "escaped"), 0)
+    equal(seen_to_break("escaped", "blocked"), run.UNPROVED)
+    equal(seen_to_break("escaped", "error"), run.UNPROVED)
+    equal(seen_to_break("escaped", "unreachable", plain="unreachable"), 0, "there is nothing to attack on this kernel")
+    equal(seen_to_break("blocked"), 1, "a row that stops nothing")
+    equal(seen_to_break("escaped", "escaped", "blocked", plain="escaped"), 1, "an attack that came through")
 
 
 def programs():
