@@ -108,7 +108,7 @@ static void ask(struct sandbox *sb, const void *arg)
 	rc = framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "uncounted"),
 		clock_now_ns() + ANSWER_NS, &answer, &err);
 	if (rc == 0 && json_integer_value(json_object_get(answer, "uncounted_bytes")) > 0)
-		log_debug("memory", "sockets of sandbox '%s' hold %lld bytes uncounted", sb->id,
+		log_debug("memory", "programs of sandbox '%s' hold %lld bytes uncounted", sb->id,
 			json_integer_value(json_object_get(answer, "uncounted_bytes")));
 	/* those of before know nothing of it */
 	if ((rc < 0 && err.code == ERR_TIMEOUT) ||

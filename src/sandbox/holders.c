@@ -31,6 +31,12 @@ void holders_add(struct holders *h, uint64_t group, uint64_t bytes)
 	h->all[i].bytes += bytes;
 }
 
+void holders_add_all(struct holders *h, const struct holders *more)
+{
+	for (size_t i = 0; i < more->n; i++)
+		holders_add(h, more->all[i].group, more->all[i].bytes);
+}
+
 const struct holder *holders_largest(const struct holders *h)
 {
 	const struct holder *most = NULL;

@@ -26,8 +26,11 @@ struct holders {
 	uint64_t bytes; /* of all */
 };
 
-/** holders_add() - a socket of @group has @bytes. */
+/** holders_add() - a socket, or what else holds memory, of @group has @bytes. */
 void holders_add(struct holders *h, uint64_t group, uint64_t bytes);
+
+/** holders_add_all() - what @more has, too. */
+void holders_add_all(struct holders *h, const struct holders *more);
 
 /** holders_largest() - who has most; NULL where nobody has anything. Points into @h. */
 const struct holder *holders_largest(const struct holders *h);

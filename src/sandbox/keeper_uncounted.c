@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox/keeper_uncounted.c - memory that sockets hold and no control group counts (docs/design/0007, *Uncounted*): looked at when cayd asks, and whoever holds too much is ended, as
- * by the kernel when memory runs out: the exec whose sockets hold most.
+ * sandbox/keeper_uncounted.c - memory that sockets and open directories hold and no control group counts (docs/design/0007, *Uncounted*): looked at when cayd asks, and whoever holds too much is ended, as
+ * by the kernel when memory runs out: the exec that holds most.
  */
 #include "base/ablate.h"
 #include "base/str.h"
@@ -76,27 +76,40 @@ static bool may_hide(const struct keeper *k, uint64_t bytes)
 	return keeper_unlisted_sockets(k) * queue > bytes;
 }
 
-/* Bytes that are held and not counted. Return: 0, or -errno: it cannot be told. */
+static int ask_sockets(struct keeper *k, struct holders *h)
+{
+	cleanup_fd int diag = -1;
+
+	if (!keeper_has_sockets(k))
+		return 0;
+	diag = box_netlink(&k->box, NETLINK_SOCK_DIAG);
+	return diag < 0 ? diag : holders_ask(diag, h);
+}
+
+/*
+ * Bytes that are held and not counted; @h: by whom. What directories hold is looked at where the sockets alone are not too much.
+ * Return: 0, or -errno: it cannot be told.
+ */
 static int look(struct keeper *k, struct holders *h, uint64_t *uncounted)
 {
 	uint64_t counted = cgroup_sockets(&k->box.cgroup), after;
-	cleanup_fd int diag = -1;
+	struct holders directories = { 0 };
+	bool hidden;
 	int rc;
 
 	/* the gateway's ends, which are in the same network, have the group of the listener that was made before any program was */
 	h->ours = unlisted_group(&k->box.cgroup, "init");
 	if (counted == UINT64_MAX || h->ours == 0)
 		return -EOPNOTSUPP;
-	if (!keeper_has_sockets(k))
-		return 0;
-	diag = box_netlink(&k->box, NETLINK_SOCK_DIAG);
-	rc = diag < 0 ? diag : holders_ask(diag, h);
-	if (rc == 0 && h->bytes < counted + most(k) && may_hide(k, counted + most(k) - h->bytes))
-		rc = unlisted_ask(&k->box.cgroup, h);
+	rc = ask_sockets(k, h);
+	hidden = h->bytes < counted + most(k) && may_hide(k, counted + most(k) - h->bytes);
+	if (rc == 0 && h->bytes < counted + most(k) && (hidden || unlisted_many(&k->box.cgroup)))
+		rc = unlisted_ask(&k->box.cgroup, hidden ? h : NULL, &directories);
 	/* what came while it was looked is counted, too */
 	after = cgroup_sockets(&k->box.cgroup);
 	counted = after > counted ? after : counted;
-	*uncounted = h->bytes > counted ? h->bytes - counted : 0;
+	*uncounted = (h->bytes > counted ? h->bytes - counted : 0) + directories.bytes;
+	holders_add_all(h, &directories);
 	return rc;
 }
 
@@ -106,7 +119,8 @@ static void end_holder(struct keeper *k, struct exec *e, uint64_t uncounted)
 	if (e->uncounted_bytes == 0)
 		keeper_event(k, "limit.hit", e->id,
 			json_pack("{s:s, s:{s:s, s:I, s:I}}", "limit", "kernel_memory", "detail",
-				"reason", "sockets hold memory that the kernel charges to nobody",
+				"reason",
+				"sockets or open directories hold memory that the kernel charges to nobody",
 				"uncounted_bytes", (json_int_t)uncounted, "most",
 				(json_int_t)most(k)));
 	e->uncounted_bytes = uncounted;

@@ -2,6 +2,7 @@
 #include "sandbox/unlisted.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "sandbox/listings.h"
 #include "sys/raw.h"
 
 #include <dirent.h>
@@ -19,12 +20,22 @@
 #define SPENT_NS \
 	(200 * NS_PER_MS) /* of processor time: what was found until then is what there is */
 #define SEEN_MAX 8192     /* sockets that hold something */
+#define MANY     64       /* descriptors */
 
-/** struct walk - of the process that looks. */
+/** struct found - what the process that looks says. */
+struct found {
+	struct holders sockets, directories;
+};
+
+/** struct walk - through the descriptors: of the process that looks. */
 struct walk {
-	struct holders *holders;
+	void (*add)(
+		struct walk *w, int fds, const char *name); /* one of them; @fds: /proc/PID/fd */
+	struct found *found;
+	struct listings listings;
 	const struct cgroup *cg;
 	uint64_t group;
+	uint64_t until_ns;            /* of its processor time */
 	unsigned long seen[SEEN_MAX]; /* their inode numbers */
 	size_t n_seen;
 	int32_t pid;
@@ -78,7 +89,7 @@ static bool is_new(struct walk *w, unsigned long inode)
 	return true;
 }
 
-static void add_descriptor(struct walk *w, int dir, const char *name)
+static void add_socket(struct walk *w, int fds, const char *name)
 {
 	char target[32] = "";
 	unsigned long inode;
@@ -86,13 +97,22 @@ static void add_descriptor(struct walk *w, int dir, const char *name)
 	uint64_t bytes, number;
 
 	if (str_to_u64(name, 0, INT32_MAX, &number) < 0 ||
-		readlinkat(dir, name, target, sizeof(target) - 1) < 0 ||
+		readlinkat(fds, name, target, sizeof(target) - 1) < 0 ||
 		sscanf(target, "socket:[%lu]", &inode) != 1)
 		return;
 	fd = raw_pidfd_getfd(w->pidfd, (int)number);
 	bytes = fd >= 0 && is_unlisted(fd) ? held_by(fd) : 0;
 	if (bytes > 0 && is_new(w, inode))
-		holders_add(w->holders, w->group, bytes);
+		holders_add(&w->found->sockets, w->group, bytes);
+}
+
+static void add_directory(struct walk *w, int fds, const char *name)
+{
+	char target[2] = "";
+
+	if (readlinkat(fds, name, target, 1) == 1 && target[0] == '/')
+		holders_add(
+			&w->found->directories, w->group, listings_bytes(&w->listings, fds, name));
 }
 
 /* Return: 1 = there is no time left. */
@@ -108,8 +128,8 @@ static int add_process(struct walk *w, int32_t pid)
 	dir = pidfd < 0 ? NULL : opendir(path);
 	w->pidfd = pidfd;
 	while (dir != NULL && rc == 0 && (e = readdir(dir)) != NULL) {
-		add_descriptor(w, dirfd(dir), e->d_name);
-		rc = clock_thread_ns() > SPENT_NS;
+		w->add(w, dirfd(dir), e->d_name);
+		rc = clock_thread_ns() > w->until_ns;
 	}
 	if (dir != NULL)
 		(void)closedir(dir);
@@ -122,6 +142,9 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 	int rc = 0;
 
 	w->group = unlisted_group(w->cg, name);
+	/* all have the same ones */
+	if (n > 0 && w->listings.n_mounts == 0)
+		listings_learn(&w->listings, pids[0]);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = add_process(w, pids[i]);
 	return rc;
@@ -134,19 +157,28 @@ static bool is_by_itself(int to, pid_t parent)
 	       dup2(to, STDIN_FILENO) >= 0 && raw_close_range(STDIN_FILENO + 1, ~0U, 0) == 0;
 }
 
-static attr_noreturn void look_and_say(const struct cgroup *cg, int to, pid_t parent)
+static void look(struct walk *w, void (*add)(struct walk *, int, const char *))
 {
-	static struct holders found;
-	static struct walk w = { .holders = &found };
+	w->add = add;
+	w->until_ns = clock_thread_ns() + SPENT_NS;
+	(void)!cgroup_each_leaf(w->cg, add_leaf, w);
+}
+
+static attr_noreturn void look_and_say(const struct cgroup *cg, bool sockets, int to, pid_t parent)
+{
+	static struct found found;
+	static struct walk w = { .found = &found };
 
 	if (!is_by_itself(to, parent))
 		_exit(1);
 	w.cg = cg;
-	(void)!cgroup_each_leaf(cg, add_leaf, &w);
+	if (sockets)
+		look(&w, add_socket);
+	look(&w, add_directory);
 	_exit(write(STDIN_FILENO, &found, sizeof(found)) == (ssize_t)sizeof(found) ? 0 : 1);
 }
 
-static int hear(int from, struct holders *ret)
+static int hear(int from, struct found *ret)
 {
 	struct pollfd p = { .fd = from, .events = POLLIN };
 
@@ -155,9 +187,9 @@ static int hear(int from, struct holders *ret)
 	return read(from, ret, sizeof(*ret)) == (ssize_t)sizeof(*ret) ? 0 : -EIO;
 }
 
-int unlisted_ask(const struct cgroup *cg, struct holders *h)
+int unlisted_ask(const struct cgroup *cg, struct holders *sockets, struct holders *directories)
 {
-	static struct holders found;
+	static struct found found;
 	const pid_t keeper = getpid();
 	int ends[2], rc;
 	pid_t pid;
@@ -166,7 +198,7 @@ int unlisted_ask(const struct cgroup *cg, struct holders *h)
 		return -errno;
 	pid = fork();
 	if (pid == 0)
-		look_and_say(cg, ends[1], keeper);
+		look_and_say(cg, sockets != NULL, ends[1], keeper);
 	rc = pid < 0 ? -errno : 0;
 	(void)close(ends[1]);
 	if (rc == 0)
@@ -174,9 +206,32 @@ int unlisted_ask(const struct cgroup *cg, struct holders *h)
 	(void)close(ends[0]);
 	if (pid > 0 && kill(pid, SIGKILL) == 0)
 		(void)waitpid(pid, NULL, 0);
-	for (size_t i = 0; rc == 0 && i < found.n; i++)
-		holders_add(h, found.all[i].group, found.all[i].bytes);
+	if (rc == 0 && sockets != NULL)
+		holders_add_all(sockets, &found.sockets);
+	if (rc == 0)
+		holders_add_all(directories, &found.directories);
 	return rc;
+}
+
+static int count_descriptors(void *ctx, attr_unused const char *name, const int32_t *pids, size_t n)
+{
+	uint64_t *count = ctx;
+	char path[32];
+	struct stat st;
+
+	for (size_t i = 0; i < n && *count < MANY; i++) {
+		(void)snprintf(path, sizeof(path), "/proc/%d/fd", pids[i]);
+		if (stat(path, &st) == 0)
+			*count += st.st_size > 0 ? (uint64_t)st.st_size : MANY;
+	}
+	return *count >= MANY;
+}
+
+bool unlisted_many(const struct cgroup *cg)
+{
+	uint64_t count = 0;
+
+	return cgroup_each_leaf(cg, count_descriptors, &count) > 0;
 }
 
 uint64_t unlisted_group(const struct cgroup *cg, const char *leaf)

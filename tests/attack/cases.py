@@ -151,14 +151,26 @@ def unread_uncounted(session, sandbox):
     return held + sum(int(r[4].split(":")[1], 16) for r in net_of(sandbox, "tcp")[1:] if r[9] == "0")
 
 
-def uncounted_ends(session, sandbox, result, status):
+def soon_no_more(held, sandbox, where):
     """What no control group counts, while the attacker holds it: soon no more than it may have of what is counted."""
     limit = sandbox["limits"]["memory_bytes"]
     try:
-        cay.wait_until(lambda: unread_uncounted(session, sandbox) <= limit, 15, "the attacker's end")
+        cay.wait_until(lambda: held() <= limit, 15, "the attacker's end")
     except AssertionError:
-        return [f"{unread_uncounted(session, sandbox) >> 20} MiB in queues that nobody reads, the limit is {limit >> 20}"]
+        return [f"{held() >> 20} MiB {where}, the limit is {limit >> 20}"]
     return []
+
+
+def uncounted_ends(session, sandbox, result, status):
+    return soon_no_more(lambda: unread_uncounted(session, sandbox), sandbox, "in queues that nobody reads")
+
+
+NAMES, NAME_BYTES = 3000, 96  # at least
+
+
+def listings_end(session, sandbox, result, status):
+    """What the overlay keeps for descriptors of a directory that the attacker has listed, each of them behind a change."""
+    return soon_no_more(lambda: posture.opened(session.processes(sandbox), "/srv") * NAMES * NAME_BYTES, sandbox, "of names for directories that are open")
 
 
 GROUPS_MAX = 1024  # sandbox/ration.h
@@ -442,6 +454,8 @@ INSIDE = [
          args=lambda s, b: {"mib": 256}, **FRESH),
     Case("RX-02Q", "ended for it", "bytes that wait in the attacker's sockets; neighbour", check=uncounted_ends, limits=PIPES,
          args=lambda s, b: {"mib": 256}, **FRESH),
+    Case("RX-02R", "ended for it", "descriptors of the directory, seen from outside; neighbour", check=listings_end, limits=PIPES,
+         args=lambda s, b: {"names": NAMES, "listings": 700}, **FRESH),
     Case("RX-24", "ENOBUFS", "sockets with a filter, asked from outside; neighbour", check=filters_bounded, limits=PIPES, **FRESH),
     Case("RX-25", "ENOMEM", "filters of each thread, seen from outside; neighbour", check=programs_bounded, limits=dict(MEMORY, pids=200), seconds=60, **FRESH),
     Case("RX-27", "the kernel answers", "what is told; neighbour", limits=MEMORY, args=lambda s, b: {"calls": 6000}, **FRESH),
@@ -478,7 +492,7 @@ HOST_NODES = "no user namespace may make device nodes: the host's are bound, so 
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
 NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "RX-09B": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
-    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-02N", "RX-02O", "RX-02P", "RX-02Q", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-02N", "RX-02O", "RX-02P", "RX-02Q", "RX-02R", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"
 NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
 

@@ -99,6 +99,17 @@ def held_in(pid):
         return 0
 
 
+def opened(pids, path):
+    """How many descriptors processes have of what is called so inside."""
+    n = 0
+    for pid in pids:
+        try:
+            n += sum(os.readlink(f"/proc/{pid}/fd/{fd}") == path for fd in os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            pass  # it has ended
+    return n
+
+
 def family(pid, fd):
     """(domain, type, protocol) of a socket of another process, asked of the socket itself."""
     copy = descriptor_of(pid, fd)

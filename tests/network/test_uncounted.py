@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who holds more of the kernel's memory than its limit, charged to no control group, is ended (docs/design/0007, Uncounted); whose memory is counted is not.
 
-What keeps an attacker: tests/attack, RX-02N to RX-02Q."""
+What keeps an attacker: tests/attack, RX-02N to RX-02R."""
 
 import contextlib
 import json
@@ -67,6 +67,35 @@ for s in ends:
             s.send(bytes(60000))
     except OSError:
         pass
+print("held", flush=True)
+signal.pause()
+"""
+
+# Listings of a directory, each behind a change of a name in it: the overlay keeps the names for each as long as it is open.
+LIST = """
+import os, signal
+for i in range(3000):
+    os.mknod(f"/srv/name-{i}")
+keep = []
+for i in range(400):
+    keep.append(os.open("/srv", os.O_RDONLY))
+    os.listdir(keep[-1])
+    os.unlink(f"/srv/name-{i}")
+    os.mknod(f"/srv/name-{i}")
+print("held", flush=True)
+signal.pause()
+"""
+
+# As file managers and indexers have them; and more that are not listed.
+BROWSE = """
+import os, signal
+keep = []
+for path, names, _ in os.walk("/usr"):
+    keep.append(os.open(path, os.O_RDONLY))
+    os.listdir(keep[-1])
+    if len(keep) == 200:
+        break
+keep += [os.open("/usr/bin", os.O_PATH) for _ in range(600)]
 print("held", flush=True)
 signal.pause()
 """
@@ -174,6 +203,20 @@ def test_what_is_counted_may_be_held(tmp):
         fill(instance, fork, again)
         check_goes_on(instance, fork, again)
         instance.remove(fork)
+
+
+def test_who_keeps_too_many_listings_is_ended_and_told(tmp):
+    with server(tmp, SOON) as instance, instance.sandbox(limits=dict(LIMITS, files=4096)) as box:
+        check_ended(instance, box, hold(instance, box, LIST))
+
+
+def test_directories_may_be_open(tmp):
+    """Two hundred of them, all listed, and however many that are not."""
+    with server(tmp, ALWAYS) as instance, instance.sandbox(limits=dict(LIMITS, files=4096)) as box:
+        run = hold(instance, box, BROWSE)
+        equal(held(instance, box, run), b"held\n")
+        check_goes_on(instance, box, run)
+        equal(instance.ok(box, "find /etc /usr/bin /usr/include > /dev/null 2>&1; echo found"), "found\n")
 
 
 def test_what_its_gateway_holds_is_not_its_own(tmp):

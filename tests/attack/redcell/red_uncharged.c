@@ -327,6 +327,33 @@ static void rx_02q(struct run *r)
 	remark(r, "%ld MiB in the error queues of %ld connections that are over", bytes / MIB, n);
 }
 
+/* Each listing behind a change of a name is another copy of all names, as long as it is open. */
+static void rx_02r(struct run *r)
+{
+	const long names = arg_number(r, "names", 3000), want = arg_number(r, "listings", 700);
+	char path[64], entry[64];
+	long n = 0;
+
+	all_files();
+	for (long i = 0; i < names; i++) {
+		(void)snprintf(path, sizeof(path), "/srv/name-%ld", i);
+		(void)close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	}
+	for (; n < want; n++) {
+		int fd = open("/srv", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		/* as little of it as can be said */
+		if (fd < 0 || syscall(SYS_getdents64, fd, entry, sizeof(entry)) <= 0)
+			break;
+		(void)snprintf(path, sizeof(path), "/srv/name-%ld", n % names);
+		(void)unlink(path);
+		(void)close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	}
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld listings of %ld names", n, names);
+}
+
 static void rx_23(struct run *r)
 {
 	struct {
@@ -518,6 +545,7 @@ const struct attack attacks_uncharged[] = {
 	{ "RX-02O", "memory bomb: error queues of UDP sockets", rx_02o },
 	{ "RX-02P", "memory bomb: error queues of UDP sockets without a port", rx_02p },
 	{ "RX-02Q", "memory bomb: error queues of TCP connections that are over", rx_02q },
+	{ "RX-02R", "memory bomb: listings of directories that stay open", rx_02r },
 	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
 	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
 	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },
