@@ -250,9 +250,13 @@ static json_t *diff_sides(struct api_call *call, const struct side *a, const str
 /* The files of @what may be read, when it is a sandbox. */
 static int side_begin(struct server *srv, const char *what, struct reading *r, struct err *err)
 {
-	struct sandbox *sb = sandbox_find(srv, what, NULL);
-	int rc = sb != NULL ? reading_begin(r, sb, err) : 0;
+	struct sandbox *sb = sandbox_find(srv, what, err);
+	int rc = 0;
 
+	if (sb != NULL)
+		rc = reading_begin(r, sb, err);
+	else if (err->code != ERR_NOT_FOUND && err->code != ERR_AMBIGUOUS)
+		rc = -EBUSY;
 	sandbox_unref(sb);
 	return rc;
 }

@@ -124,7 +124,7 @@ int api_event_list(struct api_call *call, struct err *err)
 /* A sandbox by any of its names, or one that is gone: its events stay. */
 static int events_owner(struct api_call *call, char id[ID_LEN + 1], struct err *err)
 {
-	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	struct sandbox *sb = sandbox_look_up(call->srv, call->segments[0], err);
 
 	if (sb == NULL)
 		return err->code == ERR_NOT_FOUND

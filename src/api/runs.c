@@ -634,8 +634,10 @@ static int lock_at(struct sandbox *sb, const char *point, struct err *err)
 static int run_join(struct api_call *call, struct sandbox *found, uint64_t from, struct err *err)
 {
 	struct run *r;
-	int rc;
+	int rc = sandbox_await(found, err);
 
+	if (rc < 0)
+		return rc;
 	if (found->run != RUN_ORPHAN)
 		return err_raise(err, ERR_BUSY, "another client follows this run");
 	r = run_alloc();

@@ -5,8 +5,15 @@
 #include "api/sandbox_parts.h"
 #include "api/steps.h"
 #include "api/suspend.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+
+#define AT_ONCE_MAX 16 /* sandboxes that are seen to at a time */
+/* How long the start waits for one of them; and, when it has taken long, for one more. */
+#define PATIENCE_NS (5 * NS_PER_S)
+#define LONG_NS     (10 * NS_PER_S)
+#define HASTE_NS    (NS_PER_S / 4)
 
 static void adopt(struct sandbox *sb, struct keeper *k)
 {
@@ -86,6 +93,8 @@ static void bury(struct sandbox *sb)
 			: "its processes were gone when the server started";
 	struct server *srv = sb->srv;
 
+	while (sb->awaited && !srv->ready) /* the job `recover` is told that it runs */
+		(void)waiters_wait(&srv->became_ready, 0);
 	spawner_cleanup(srv, sb->id);
 	if (unborn(sb) || sb->state == SANDBOX_REMOVING ||
 		json_is_true(json_object_get(sb->doc, "ephemeral"))) {
@@ -162,7 +171,7 @@ static void recover_one(struct sandbox *sb)
 		bury(sb);
 }
 
-static void recover_locked(struct sandbox *sb, attr_unused const void *unused)
+static void recover_locked(struct sandbox *sb)
 {
 	struct err err;
 
@@ -174,10 +183,132 @@ static void recover_locked(struct sandbox *sb, attr_unused const void *unused)
 	run_orphaned(sb);
 	steps_recover(sb);
 	execs_tidy(sb);
+	sb->awaited = false;
 	sandbox_unlock(sb);
+}
+
+/* --- the walk --- */
+
+/* On the stack of the server's start. */
+struct recovery {
+	struct sandbox **all; /* references */
+	size_t n, next;
+	uint64_t begun_ns;
+	struct list busy; /* struct recovering: those that are waited for */
+	unsigned int n_busy;
+	struct waiters changed;
+};
+
+/* One sandbox, in a fiber of its own. */
+struct recovering {
+	struct list node;
+	struct recovery *r; /* NULL: the start has gone on without it */
+	struct sandbox *sb;
+	uint64_t begun_ns;
+	bool may_be_left;
+};
+
+/*
+ * Is it only to be asked what became of it? Then who asks for it can wait (sandbox_await()), and nobody else has to. What an operation was under way with is another thing when that
+ * is settled: gone, suspended, its name free.
+ */
+static bool may_be_left(const struct sandbox *sb)
+{
+	static const char *const under_way[] = { "restoring", "suspending", "rewinding" };
+
+	for (size_t i = 0; i < sizeof(under_way) / sizeof(*under_way); i++) {
+		if (json_object_get(sb->doc, under_way[i]) != NULL)
+			return false;
+	}
+	return !unborn(sb) && (sb->state == SANDBOX_CREATING || sb->state == SANDBOX_RUNNING ||
+				      sb->state == SANDBOX_PAUSED);
+}
+
+static void no_longer_busy(struct recovering *one)
+{
+	list_remove(&one->node);
+	one->r->n_busy--;
+}
+
+static void recover_main(void *arg)
+{
+	struct recovering *one = arg;
+
+	if (!one->sb->gone)
+		recover_locked(one->sb);
+	if (one->r != NULL) {
+		no_longer_busy(one);
+		waiters_wake(&one->r->changed);
+	}
+	sandbox_unref(one->sb);
+	free(one);
+}
+
+static void begin_next(struct recovery *r)
+{
+	struct recovering *one = xnew(struct recovering);
+
+	one->r = r;
+	one->sb = r->all[r->next++];
+	one->begun_ns = clock_now_ns();
+	one->may_be_left = may_be_left(one->sb);
+	list_append(&r->busy, &one->node);
+	r->n_busy++;
+	fiber_start(recover_main, one);
+}
+
+static uint64_t left_at(const struct recovering *one)
+{
+	bool hastes = one->begun_ns - one->r->begun_ns > LONG_NS || fault_at("sandbox.awaited");
+
+	return one->begun_ns + (hastes ? HASTE_NS : PATIENCE_NS);
+}
+
+static void leave(struct recovering *one)
+{
+	log_warn("sandbox", "'%s' takes long to be adopted: the start goes on without it",
+		one->sb->name);
+	one->sb->awaited = true;
+	no_longer_busy(one);
+	one->r = NULL;
+}
+
+/* Return: when the next one is due, 0: none is. */
+static uint64_t leave_slow(struct recovery *r, uint64_t now)
+{
+	uint64_t first = 0;
+
+	list_for_each (&r->busy, node, next) {
+		struct recovering *one = list_entry(node, struct recovering, node);
+
+		if (one->may_be_left && left_at(one) <= now)
+			leave(one);
+		else if (one->may_be_left && (first == 0 || left_at(one) < first))
+			first = left_at(one);
+	}
+	return first;
 }
 
 void sandboxes_recover(struct server *srv)
 {
-	sandbox_for_all(srv, recover_locked, NULL);
+	struct recovery r = { .begun_ns = clock_now_ns() };
+	cleanup_free struct sandbox **all = NULL;
+	size_t i = 0;
+
+	list_init(&r.busy);
+	waiters_init(&r.changed);
+	list_for_each (&srv->sandboxes, node, next)
+		r.n++;
+	r.all = all = xalloc(r.n * sizeof(struct sandbox *) + 1);
+	list_for_each (&srv->sandboxes, node, next)
+		all[i++] = sandbox_ref(list_entry(node, struct sandbox, node));
+	while (r.next < r.n || r.n_busy > 0) {
+		uint64_t due;
+
+		while (r.next < r.n && r.n_busy < AT_ONCE_MAX)
+			begin_next(&r);
+		due = leave_slow(&r, clock_now_ns());
+		if (r.n_busy == AT_ONCE_MAX || (r.next == r.n && r.n_busy > 0))
+			(void)waiters_wait(&r.changed, due);
+	}
 }

@@ -129,7 +129,7 @@ static int locked(struct api_call *call,
 
 int api_sandbox_get(struct api_call *call, struct err *err)
 {
-	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	struct sandbox *sb = sandbox_look_up(call->srv, call->segments[0], err);
 	json_t *o;
 
 	if (sb == NULL)

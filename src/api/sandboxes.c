@@ -134,7 +134,7 @@ void sandbox_for_all(
 		(void)waiters_wait(&w.over, 0); /* what @fn does has deadlines */
 }
 
-struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err)
+struct sandbox *sandbox_look_up(struct server *srv, const char *what, struct err *err)
 {
 	struct sandbox *found = sandbox_by_name(srv, what);
 	bool named; /* a snapshot */
@@ -161,6 +161,51 @@ struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *e
 		return NULL;
 	}
 	return sandbox_ref(found);
+}
+
+/* Its lock is held all the while; this is for what takes none. */
+static int await_recovery(struct sandbox *sb, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + LOCK_NS;
+	int rc = fault("sandbox.awaited");
+
+	while (rc == 0 && sb->awaited && !sb->srv->stopping)
+		rc = waiters_wait(&sb->changed, deadline);
+	if (sb->gone)
+		return err_raise(
+			err, ERR_NOT_FOUND, "sandbox '%s' was removed meanwhile", sb->name);
+	if (!sb->awaited)
+		return 0;
+	if (sb->srv->stopping)
+		return err_raise(
+			err, ERR_SHUTTING_DOWN, "the server is shutting down; nothing was done");
+	return err_hint(err,
+		err_raise(err, ERR_BUSY,
+			"the keeper of sandbox '%s' has not answered since the server started",
+			sb->name),
+		"try again: it goes on when its keeper answers, and is over when that does not for too long");
+}
+
+int sandbox_await(struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	if (!sb->awaited)
+		return 0;
+	(void)sandbox_ref(sb);
+	rc = await_recovery(sb, err);
+	sandbox_unref(sb);
+	return rc;
+}
+
+struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err)
+{
+	struct sandbox *sb = sandbox_look_up(srv, what, err);
+
+	if (sb == NULL || sandbox_await(sb, err) == 0)
+		return sb;
+	sandbox_unref(sb);
+	return NULL;
 }
 
 /* @beside: what a run has lent is taken, too. */
@@ -274,6 +319,8 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "key_hash");
 	(void)json_object_del(o, "since_ns");
 	(void)json_object_set_new(o, "execs_running", json_integer((json_int_t)running));
+	if (sb->awaited)
+		(void)json_object_set_new(o, "awaited", json_true());
 	return o;
 }
 

@@ -84,7 +84,7 @@ void seals_kept(struct server *srv, const json_t *kept)
 		if (layer == NULL)
 			continue;
 		index_making(srv, MAKING_LAYER, layer);
-		if (sb != NULL && sb->keeper == NULL)
+		if (sb != NULL && !sandbox_runs(sb))
 			(void)!str_copy(sb->stranded, sizeof(sb->stranded), layer);
 	}
 }
@@ -99,7 +99,7 @@ json_t *seals_known(struct server *srv)
 		size_t n = json_array_size(layers),
 		       base = json_array_size(json_object_get(sb->doc, "base_layers"));
 
-		if (n > base && sb->keeper == NULL && !sandbox_has_disk(sb)) {
+		if (n > base && !sandbox_runs(sb) && !sandbox_has_disk(sb)) {
 			json_t *own = json_copy(layers);
 
 			for (size_t i = 0; i < base; i++)

@@ -678,7 +678,7 @@ static void unmount_pool(struct server *srv)
 	struct err err;
 
 	list_for_each (&srv->sandboxes, node, next) {
-		if (list_entry(node, struct sandbox, node)->keeper != NULL)
+		if (sandbox_runs(list_entry(node, struct sandbox, node)))
 			return;
 	}
 	if (srv->spawn_fd < 0 || srv->storage == NULL)
@@ -701,6 +701,7 @@ static void wake_waiting(struct server *srv)
 	waiters_wake(&srv->events_changed);
 	pumps_wake(srv);
 	list_for_each (&srv->sandboxes, sb, sb_next) {
+		waiters_wake(&list_entry(sb, struct sandbox, node)->changed);
 		list_for_each (&list_entry(sb, struct sandbox, node)->execs, e, e_next) {
 			waiters_wake(&list_entry(e, struct exec, node)->changed);
 			exec_stdin_wake(list_entry(e, struct exec, node));

@@ -137,7 +137,8 @@ struct sandbox {
 	bool hold_wanted;   /* hold_take() waits for it */
 	bool lazy_failed;   /* the last resume, which might have been a lazy one */
 	bool another;       /* than what its processes were captured in: identity_choose() */
-	bool locked;        /* an operation that may not meet another is under way */
+	bool awaited; /* the start of the server went on without it: sandbox_await(); locked meanwhile */
+	bool locked;   /* an operation that may not meet another is under way */
 	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
 	bool borrowed; /* and has it */
 	struct stream *
@@ -440,8 +441,23 @@ void keepers_unreported(struct server *srv);
 /** sandbox_state_name() - "creating", …; static. */
 const char *sandbox_state_name(enum sandbox_state state);
 
-/** sandbox_find() - by id, name or unique id prefix that is no snapshot's name; a new reference. NULL with @err set. */
+/** sandbox_look_up() - by id, name or unique id prefix that is no snapshot's name, for who wants what the catalogue says of it and nothing from it; a new reference. NULL with @err set. */
+struct sandbox *sandbox_look_up(struct server *srv, const char *what, struct err *err);
+
+/** sandbox_find() - the same for everybody else: one that is still being recovered is waited for (sandbox_await()). Context: may wait; what was found before may be gone then. */
 struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err);
+
+/**
+ * sandbox_await() - the start of the server may have gone on without @sb, whose keeper does not answer: wait until it was adopted, or is over (60 s).
+ * Return: 0: it is like any other; or %ERR_BUSY, %ERR_SHUTTING_DOWN, %ERR_NOT_FOUND. Cheap when there is nothing to wait for. Context: may wait.
+ */
+int sandbox_await(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** sandbox_runs() - has it a keeper, or may it have one that has not answered yet? */
+static inline bool sandbox_runs(const struct sandbox *sb)
+{
+	return sb->keeper != NULL || sb->awaited;
+}
 
 /** sandbox_by_id() - no new reference; NULL when there is none. */
 struct sandbox *sandbox_by_id(struct server *srv, const char *id);
@@ -597,7 +613,7 @@ void sandbox_keeper_lost(struct sandbox *sb);
 
 /** sandboxes_load() - read them from the catalogue. */
 int sandboxes_load(struct server *srv, struct err *err);
-/** sandboxes_recover() - adopt those whose keeper lives, bury the others. Context: waits. */
+/** sandboxes_recover() - adopt those whose keeper lives, bury the others. What takes long with one that runs goes on behind the return, with its lock held: sandbox_await(). Context: waits. */
 void sandboxes_recover(struct server *srv);
 
 /* --- exec_begin.c --- */

@@ -46,7 +46,7 @@ static json_t *holders(struct server *srv)
 	list_for_each (&srv->sandboxes, node, next) {
 		const struct sandbox *sb = list_entry(node, struct sandbox, node);
 
-		if (sb->keeper != NULL)
+		if (sandbox_runs(sb))
 			(void)json_array_append(names, json_object_get(sb->doc, "name"));
 	}
 	return names;
@@ -97,6 +97,8 @@ int api_storage_init(struct api_call *call, struct err *err)
 
 static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 {
+	while (sb->awaited && !sb->gone)
+		(void)waiters_wait(&sb->changed, 0); /* its recovery has deadlines */
 	(void)run_interrupt(sb, 0);
 	if (sandbox_lock(sb, NULL) < 0)
 		return;

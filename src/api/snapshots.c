@@ -404,7 +404,7 @@ int api_snapshot_create(struct api_call *call, struct err *err)
 int api_snapshot_list(struct api_call *call, struct err *err)
 {
 	const char *of = api_text(call, "sandbox");
-	struct sandbox *sb = of != NULL ? sandbox_find(call->srv, of, err) : NULL;
+	struct sandbox *sb = of != NULL ? sandbox_look_up(call->srv, of, err) : NULL;
 	json_t *list = json_array();
 
 	if (of != NULL && sb == NULL && !id_valid(of)) {

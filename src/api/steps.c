@@ -401,7 +401,7 @@ static struct sandbox *sandbox_of(
 		at != NULL ? str_dupf("%.*s", (int)(at - what), what) : str_dup(what);
 
 	*ret_step = at != NULL ? at + 1 : NULL;
-	return at != NULL ? sandbox_find(srv, name, err) : NULL;
+	return at != NULL ? sandbox_look_up(srv, name, err) : NULL;
 }
 
 void step_await(struct server *srv, const char *what)
@@ -468,7 +468,11 @@ struct snapshot *step_find(struct server *srv, const char *what, struct err *err
 
 	if (n > 0) {
 		s = behind(srv, sb->id, n);
-		if (s == NULL)
+		if (s == NULL && sb->awaited)
+			(void)err_raise(err, ERR_BUSY,
+				"whether step %lu of sandbox '%s' has ended is not known until its keeper answers",
+				n, sb->name);
+		else if (s == NULL)
 			no_snapshot(sb, n, e, err);
 	}
 	sandbox_unref(sb);

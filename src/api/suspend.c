@@ -404,7 +404,7 @@ static void settle_one(struct sandbox *sb, attr_unused const void *unused)
 {
 	struct err err;
 
-	if (sandbox_lock(sb, NULL) < 0)
+	if (sb->awaited || sandbox_lock(sb, NULL) < 0)
 		return;
 	if (sb->state == SANDBOX_SUSPENDED &&
 		(sandbox_settle_suspend(sb, &err) < 0 || sandbox_expire(sb, &err) < 0))
