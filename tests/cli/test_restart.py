@@ -132,6 +132,22 @@ def test_an_exec_outlives_servers(fresh, tmp):
 
 @require("root")
 @timeout(120)
+def test_who_has_joined_in_the_middle_of_the_output_goes_on_there(fresh):
+    """Also where nothing has come yet since: it began at the first byte then."""
+    with ours_at_the_end(fresh), fresh.sandbox(name="box") as box:
+        run = fresh.exec(box, "sh", "-c", "echo one; read x; touch /tmp/joined; read x; echo two", stdin=True)
+        cay.wait_until(lambda: fresh.output(box, run) == b"one\n", 30, "it has written")
+        client = fresh.popen([os.path.join(fresh.programs, "cay"), "attach", "--from", "4", "box", run["id"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        client.stdin.write(b"a\n")
+        client.stdin.flush()
+        cay.wait_until(lambda: fresh.sh(box, "test -e /tmp/joined")[0].get("code") == 0, 30, "it has joined")
+        end_server(fresh, signal.SIGKILL)
+        out, _ = client.communicate(b"b\n", 60)
+        equal((client.returncode, out), (0, b"two\n"))
+
+
+@require("root")
+@timeout(120)
 def test_output_waits_for_a_client_without_server(fresh, tmp):
     """Nobody reads while there is no server: the command fills its ring and waits; then everything arrives."""
     with ours_at_the_end(fresh):

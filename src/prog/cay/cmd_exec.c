@@ -20,11 +20,11 @@ static int attach_from(struct cli *cli, const void *ctx, uint64_t from)
 	return cli_send(cli, "GET", target, SESSION_UPGRADE, NULL);
 }
 
-static int attach(struct cli *cli, const char *name, const char *exec, uint64_t from,
-	struct stream_options *o, struct stream_result *r)
+static int attach(struct cli *cli, const char *name, const char *exec, struct stream_options *o,
+	struct stream_result *r)
 {
 	const struct place at = { name, exec };
-	int rc = attach_from(cli, &at, from);
+	int rc = attach_from(cli, &at, o->from);
 
 	o->rejoin = attach_from;
 	o->ctx = &at;
@@ -98,7 +98,7 @@ int cmd_exec(struct cli *cli)
 		cli_print_word(cli_string(exec, "id", ""));
 		return 0;
 	}
-	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), 0, &o, &r);
+	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), &o, &r);
 	if (r.detached) /* its sandbox is suspended */
 		tell_detached(cli->args.positional[0], cli_string(exec, "id", ""));
 	rc = session_finish(cli, &o, command, rc, &r);
@@ -114,11 +114,10 @@ int cmd_attach(struct cli *cli)
 	cleanup_json json_t *exec = NULL;
 	struct stream_options o = { .quiet = cli->json };
 	struct stream_result r = { 0 };
-	uint64_t offset = 0;
 	bool ended;
 	int rc;
 
-	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &offset) < 0)
+	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &o.from) < 0)
 		return err_raise(&cli->err, ERR_USAGE, "--from '%s': an offset is wanted", from);
 	rc = cli_get(cli, target, &exec);
 	if (rc < 0)
@@ -128,7 +127,7 @@ int cmd_attach(struct cli *cli)
 	o.tty = !ended && json_is_true(json_object_get(exec, "tty")) && isatty(STDIN_FILENO);
 	o.input = !ended && json_is_true(json_object_get(exec, "stdin")) &&
 		  (o.tty || stream_wants_input());
-	rc = attach(cli, name, id, offset, &o, &r);
+	rc = attach(cli, name, id, &o, &r);
 	if (r.detached)
 		tell_detached(name, id);
 	rc = session_finish(cli, &o, cli->args.command, rc, &r);

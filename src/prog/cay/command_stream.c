@@ -709,7 +709,7 @@ static int rejoin(struct stream *s)
 	buf_reset(&s->in);
 	buf_reset(&s->out);
 	s->out_used = s->unacked = s->stale = 0;
-	old_output_end(&s->old, s->offset);
+	old_output_end(&s->old, s->offset == s->o->from ? 0 : s->offset);
 	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
 		termquery_end(&s->old.sinks[i].query, &s->sinks[i].wait);
 		s->stale += s->sinks[i].wait.n - s->sinks[i].used;
@@ -767,6 +767,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.terminal = isatty(STDIN_FILENO) == 1,
 		.old.sinks[0].answered = isatty(STDOUT_FILENO) == 1,
 		.old.sinks[1].answered = isatty(STDERR_FILENO) == 1,
+		.offset = o->from,
 		.old.known = o->fresh,
 		.line_start = true,
 		.counted = o->fresh,

@@ -13,6 +13,7 @@ struct stream_options {
 	bool fresh;      /* we have started it: nobody else has seen its output, or written to it */
 	bool run;        /* the stream owns the command: leaving ends it */
 	bool leaves;     /* the program ends behind it: where all went well nothing is given back */
+	uint64_t from;   /* offset of the output from which on it is wanted */
 	/* After the server went away: make @cli's connection an upgraded one that goes on at offset @from. Return: 0, or negative with @cli->err filled. */
 	int (*rejoin)(struct cli *cli, const void *ctx, uint64_t from);
 	const void *ctx; /* for @rejoin; borrowed */
