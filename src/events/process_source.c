@@ -18,15 +18,18 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "events/argv_reader.h"
 #include "events/log_budget.h"
-
-#include <fcntl.h>
 
 #define BUCKETS       8192
 #define HELD_MAX      65536
 #define BATCH         256
-#define CMDLINE_MAX   1024
-#define ARGUMENT_TEXT 3 /* quotes and comma */
+#define ARGV_MAX      1024              /* bytes of JSON text */
+#define WAIT_NS       (250 * NS_PER_MS) /* for arguments of a sandbox at once; it comes again by */
+#define WAIT_SHARE    16                /* this part of the time */
+#define WAIT_LEAST    NS_PER_MS         /* what takes no longer is no wait */
+#define WAIT_WORTH    (WAIT_NS / 8)     /* less is not begun: a child is lost by it */
+#define ARGUMENT_TEXT 3                 /* quotes and comma */
 #define UTF8_MAX      4
 #define ENDED_KEPT    64 /* groups of a follow that have ended unnamed, however long ago */
 #define ENDED_NS      (60 * NS_PER_S)
@@ -47,7 +50,8 @@ struct follow {
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
 	struct log_budget budget;
-	uint64_t over; /* events above it that are not told yet */
+	uint64_t over;                 /* events above it that are not told yet */
+	uint64_t waited_ns, waited_at; /* for its arguments, less what has come again until then */
 };
 
 struct held {
@@ -82,6 +86,7 @@ struct proc {
 struct process_source {
 	struct journal *journal;
 	struct proc_connector connector;
+	struct argv_reader reader;
 	struct proc *buckets[BUCKETS];
 	struct list follows;
 	struct map by_sandbox;
@@ -96,6 +101,7 @@ struct process_source *process_source_new(
 
 	ps->journal = journal;
 	ps->connector = *connector;
+	ps->reader = (struct argv_reader)ARGV_READER_NONE;
 	list_init(&ps->follows);
 	return ps;
 }
@@ -244,18 +250,38 @@ static void end_whole(char *arg)
 		arg[--n] = '\0';
 }
 
-/* Arguments of a process as far as they can be read now, %CMDLINE_MAX bytes of JSON text; it may have gone on or ended. NULL when nothing is left. */
-static json_t *read_argv(pid_t pid)
+/* How long we may wait for arguments of @f. */
+static uint64_t wait_left(struct follow *f, uint64_t now)
 {
-	char path[32], text[CMDLINE_MAX];
-	size_t left = CMDLINE_MAX - strlen("[]");
-	cleanup_fd int fd = -1;
-	json_t *list;
-	ssize_t n;
+	const uint64_t again = (now - f->waited_at) / WAIT_SHARE;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	f->waited_ns -= again < f->waited_ns ? again : f->waited_ns;
+	f->waited_at = now;
+	return f->waited_ns < WAIT_NS ? WAIT_NS - f->waited_ns : 0;
+}
+
+/* Whoever keeps us waiting takes time that is everybody's. */
+static ssize_t read_text(
+	struct process_source *ps, struct follow *f, pid_t pid, char text[ARGV_READER_MAX])
+{
+	const uint64_t before = clock_now_ns(), left = wait_left(f, before);
+	ssize_t n = left < WAIT_WORTH
+			    ? -EAGAIN
+			    : argv_reader_read(&ps->reader, pid, (int)(left / NS_PER_MS), text);
+	const uint64_t waited = clock_now_ns() - before;
+
+	f->waited_ns += waited > WAIT_LEAST ? waited : 0;
+	return n;
+}
+
+/* Arguments of a process as far as they can be read now, %ARGV_MAX bytes of JSON text; it may have gone on or ended. NULL when nothing is left. */
+static json_t *read_argv(struct process_source *ps, struct follow *f, pid_t pid)
+{
+	char text[ARGV_READER_MAX + 1];
+	size_t left = ARGV_MAX - strlen("[]");
+	json_t *list;
+	ssize_t n = read_text(ps, f, pid, text);
+
 	if (n <= 0)
 		return NULL;
 	text[n] = '\0';
@@ -347,7 +373,7 @@ static void handle(struct process_source *ps, struct group *g, const struct proc
 	struct held h = { .note = *note };
 
 	if (note->kind == PROC_EVENT_KIND_EXEC) {
-		json_t *argv = read_argv(note->pid);
+		json_t *argv = read_argv(ps, g->follow, note->pid);
 
 		h.argv = argv != NULL ? json_dumps(argv, JSON_COMPACT) : NULL;
 		json_decref(argv);
@@ -649,6 +675,7 @@ void process_source_free(struct process_source *ps)
 		follow_free(ps, f);
 	}
 	map_free(&ps->by_sandbox);
+	argv_reader_end(&ps->reader);
 	proc_connector_close(&ps->connector);
 	free(ps);
 }

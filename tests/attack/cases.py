@@ -9,7 +9,9 @@ import ctypes
 import dataclasses
 import os
 import re
+import signal
 import socket
+import time
 from typing import Callable, Optional
 
 import posture
@@ -173,6 +175,24 @@ def listings_end(session, sandbox, result, status):
     return soon_no_more(lambda: posture.opened(session.processes(sandbox), "/srv") * NAMES * NAME_BYTES, sandbox, "of names for directories that are open")
 
 
+STALLING = 8  # red_stall.c: CHILDREN
+STALL_S = 4  # by which a server that waits for somebody is told from one on a busy machine
+
+
+def server_answers(session, sandbox, result, status):
+    """The server itself, which comes to what the attacker has begun (red_stall.c: BEGIN_S) when that is under way, as one that is busy does."""
+    server = session.instance.process.pid
+    os.kill(server, signal.SIGSTOP)
+    try:
+        cay.wait_until(lambda: sum(read(f"/proc/{p}/comm") == b"exe\n" for p in session.processes(sandbox)) >= STALLING, 30, "the attacker's programs")
+    finally:
+        os.kill(server, signal.SIGCONT)
+    start = time.monotonic()
+    session.instance.get("/v1/version")
+    took = time.monotonic() - start
+    return [f"the server took {took:.1f} s to answer"] if took > STALL_S else []
+
+
 GROUPS_MAX = 1024  # sandbox/ration.h
 SOURCES_MAX = 1024
 
@@ -273,6 +293,10 @@ def no_ksm():
 
 def no_permissions():
     return None if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 11) else "this kernel does not say what a mapping is"
+
+
+def other_machine():
+    return None if os.uname().machine == "x86_64" else "the attacker begins so on x86_64 alone"
 
 
 def pid_of_canary(session, sandbox):
@@ -459,6 +483,8 @@ INSIDE = [
     Case("RX-24", "ENOBUFS", "sockets with a filter, asked from outside; neighbour", check=filters_bounded, limits=PIPES, **FRESH),
     Case("RX-25", "ENOMEM", "filters of each thread, seen from outside; neighbour", check=programs_bounded, limits=dict(MEMORY, pids=200), seconds=60, **FRESH),
     Case("RX-27", "the kernel answers", "what is told; neighbour", limits=MEMORY, args=lambda s, b: {"calls": 6000}, **FRESH),
+    Case("RX-28", "not waited for", "the server's answers; neighbour", check=server_answers,
+         limits=dict(MEMORY, memory_bytes=512 << 20, cpu_millis=200), unreachable=other_machine, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,

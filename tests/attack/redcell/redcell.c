@@ -24,6 +24,7 @@ static const struct attack *const groups[] = {
 	attacks_process,
 	attacks_resource,
 	attacks_uncharged,
+	attacks_stall,
 };
 
 static const char *const outcome_names[] = { "blocked", "unreachable", "leaked", "escaped" };

@@ -48,7 +48,7 @@ struct attack {
 
 extern const struct attack attacks_fs[], attacks_proc[], attacks_ns[], attacks_dev[],
 	attacks_kernel[], attacks_socket[], attacks_process[], attacks_resource[],
-	attacks_uncharged[];
+	attacks_uncharged[], attacks_stall[];
 
 /** arg() - value of key=value on the command line. Return: the value, or @fallback. */
 const char *arg(const struct run *r, const char *key, const char *fallback);
