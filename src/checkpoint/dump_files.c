@@ -244,9 +244,16 @@ static bool is_queue(const struct subject *s)
 	       fstatfs(s->copy, &fs) == 0 && fs.f_type == MQUEUE_MAGIC;
 }
 
+/* Of memfd_create(2): a file in the root directory may be called so, too, but that is none of a memory file system. */
+static bool is_memory_file(const struct subject *s)
+{
+	return str_starts(s->target, "/memfd:") && str_ends(s->target, " (deleted)") &&
+	       fcntl(s->copy, F_GET_SEALS) >= 0;
+}
+
 static int add_regular(struct dump *d, struct subject *s, struct err *err)
 {
-	if (str_starts(s->target, "/memfd:")) {
+	if (is_memory_file(s)) {
 		char *end = strrchr(s->target, ' ');
 
 		/* opened once more through /proc, as what is given away to be read only */

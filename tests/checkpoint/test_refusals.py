@@ -233,6 +233,25 @@ def test_a_directory_that_is_called_removed(instance):
 
 
 @require(*NEEDS)
+def test_a_file_that_is_called_like_memory(instance):
+    """A file in the root directory is one whatever it is called: who writes to it writes to it in a fork, too. Removed, it is carried as others are."""
+    with instance.sandbox() as box:
+        for name in ("/memfd:x", "/memfd:x y", "/memfd:x (deleted)"):
+            run = instance.exec(box, "/usr/bin/python3", "-c", "import os, sys\nf = open(sys.argv[1], 'w+')\nprint('ready', flush=True)\n"
+                                "for line in sys.stdin: print(eval(line), flush=True)", name, stdin=True)
+            wait_output(instance, box, run, b"ready\n")
+            equal(ask(instance, box, run, "f.write('before'), f.flush()"), "(6, None)\n")
+            fork = fork_live(instance, box)[0]
+            equal(ask(instance, fork, run, "f.write(' and behind'), f.flush()"), "(11, None)\n")
+            equal([instance.ok(one, f"cat '{name}'") for one in (fork, box)], ["before and behind", "before"])
+            instance.remove(fork)
+            equal(ask(instance, box, run, f"os.unlink('{name}')"), "None\n")
+            fork = fork_live(instance, box)[0]
+            equal(ask(instance, fork, run, "f.seek(0), f.read(), os.fstat(f.fileno()).st_nlink"), "(0, 'before', 0)\n")
+            instance.remove(fork)
+
+
+@require(*NEEDS)
 def test_a_socket_with_a_name_seen_from_a_removed_directory(instance):
     """There is no directory of that name any more in which it could be bound again."""
     with instance.sandbox() as box:
