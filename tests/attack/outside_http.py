@@ -260,7 +260,7 @@ def at_14(session):
 def lg_01(session):
     box, found = session.create("lg01-" + os.urandom(3).hex()), []
     try:
-        evil = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202ey"
+        evil = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e\u009by"
         session.ended(box, session.exec(box, ["/bin/sh", "-c", "touch \"/tmp/$1\"", "sh", evil]))
         escaped, in_json = "x\\x1b]52;c;ZXZpbA==\\x07", "x\\u001B]52;c;ZXZpbA==\\u0007"
         for argv, shown in ((["diff", box["name"]], escaped), (["events", box["name"]], in_json), (["info", box["name"]], escaped), (["ps"], box["name"])):
@@ -268,8 +268,14 @@ def lg_01(session):
             if shown not in done.stdout:
                 found.append(f"cay {argv[0]} does not name the file: {done.stdout[:200]!r} {done.stderr[:200]!r}")
             for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
-                if "\x1b" in text or "\u202e" in text or "\x07" in text:
+                if "\x1b" in text or "\u202e" in text or "\u009b" in text or "\x07" in text:
                     found.append(f"cay {argv[0]} shows raw control characters on {name}")
+        for argv in (["events", box["name"]], ["diff", box["name"]]):
+            _, shown = session.instance.at_terminal(*argv, "--json")
+            if in_json.lower() not in shown.lower():
+                found.append(f"cay {argv[0]} --json does not name the file: {shown[:200]!r}")
+            if "\x1b" in shown or "\u202e" in shown or "\u009b" in shown or "\x07" in shown:
+                found.append(f"cay {argv[0]} --json shows raw control characters on a terminal")
         done = session.instance.cay("exec", box["name"], "--", "/none\x1b[2J\u202e", check=False)
         if "/none" not in done.stderr or "\x1b" in done.stderr or "\u202e" in done.stderr:
             found.append("an error message shows raw control characters")

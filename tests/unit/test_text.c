@@ -30,6 +30,14 @@ TEST(what_moves_the_cursor_or_deceives_is_escaped)
 	check_str(buf_cstr(&out), "a\n\tb\\x1b");
 }
 
+TEST(json_for_a_terminal_has_the_same_values)
+{
+	buf_reset(&out);
+	text_escape_json(&out, "{\n  \"ä\\n猫\": \"\x7f\xc2\x9b"
+			       "2J\xe2\x80\xae\xf3\xa0\x81\x81\"\n}");
+	check_str(buf_cstr(&out), "{\n  \"ä\\n猫\": \"\\u007f\\u009b2J\\u202e\\udb40\\udc41\"\n}");
+}
+
 TEST(words_are_quoted_for_a_shell)
 {
 	static const char *const cases[][2] = { { "plain", "plain" }, { "", "''" },

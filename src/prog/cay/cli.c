@@ -379,14 +379,25 @@ static void print_noting(const char *p, size_t n)
 		unwritten = rc;
 }
 
+void cli_put_json(struct buf *out, const char *text, bool watched)
+{
+	if (watched)
+		text_escape_json(out, text);
+	else
+		buf_str(out, text);
+}
+
 int cli_print_json(const json_t *object)
 {
 	cleanup_free char *text = json_dumps(object, JSON_INDENT(2) | JSON_ENCODE_ANY);
+	struct buf out = BUF_INIT(ANSWER_MAX);
 
 	if (text != NULL) {
-		print_noting(text, strlen(text));
-		print_noting("\n", 1);
+		cli_put_json(&out, text, isatty(STDOUT_FILENO));
+		buf_char(&out, '\n');
+		print_noting(buf_cstr(&out), out.n);
 	}
+	buf_free(&out);
 	return 0;
 }
 
@@ -409,8 +420,10 @@ static void error_json(struct cli *cli, struct buf *out)
 							   : 0;
 	cleanup_free char *text = rc == 0 && whole != NULL ? json_dumps(whole, JSON_COMPACT) : NULL;
 
-	buf_fmt(out, "%s\n",
-		text != NULL ? text : "{\"error\":{\"code\":\"internal\",\"message\":\"\"}}");
+	cli_put_json(out,
+		text != NULL ? text : "{\"error\":{\"code\":\"internal\",\"message\":\"\"}}",
+		cli->talk);
+	buf_char(out, '\n');
 }
 
 int cli_print_error(struct cli *cli)

@@ -99,6 +99,9 @@ void cli_forgive(struct cli *cli);
 /** cli_target() - a request target: @fmt with %s, each argument percent-encoded as one segment. Free with free(). */
 char *cli_target(const char *fmt, ...) attr_printf(1, 2) attr_must_use;
 
+/** cli_put_json() - append the JSON text @text as it is, or, where a terminal shows it (@watched), so that nothing in it moves its cursor. */
+void cli_put_json(struct buf *out, const char *text, bool watched);
+
 /** cli_print_json() - the object and a newline on standard output; cli_written() tells whether they are there. Return: 0. */
 int cli_print_json(const json_t *object);
 

@@ -177,12 +177,11 @@ static void put_har(const struct cli *cli, struct buf *out, const json_t *e)
 	json_t *entry = har_entry(e);
 	cleanup_free char *text = json_dumps(entry, JSON_COMPACT | JSON_REAL_PRECISION(15));
 
-	(void)cli;
 	json_decref(entry);
 	if (text == NULL)
 		return;
 	buf_str(out, more ? ",\n" : "\n");
-	buf_str(out, text);
+	cli_put_json(out, text, cli->watched);
 	more = true;
 }
 

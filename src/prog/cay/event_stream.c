@@ -33,7 +33,9 @@ static int on_line(struct reader *r, const char *line, size_t n)
 	r->next = number + 1;
 	if (r->shown == NULL || r->shown(cli_string(e, "type", ""))) {
 		if (r->cli->json) {
-			buf_add(&out, line, n);
+			cleanup_free char *text = str_dupf("%.*s", (int)n, line);
+
+			cli_put_json(&out, text, r->cli->watched);
 			buf_char(&out, '\n');
 		} else {
 			r->put(r->cli, &out, e);

@@ -85,6 +85,23 @@ void text_escape_lines(struct buf *out, const char *s)
 	escape(out, s, "\n\t");
 }
 
+void text_escape_json(struct buf *out, const char *s)
+{
+	for (const unsigned char *p = (const unsigned char *)s; *p != '\0';) {
+		const size_t n = length(p);
+		const uint32_t c = n > 0 ? decode(p, n) : 0;
+
+		if (c < 0x7F || !deceives(c) || ablated("error_escape"))
+			buf_add(out, p, n > 0 ? n : 1);
+		else if (c < 0x10000)
+			buf_fmt(out, "\\u%04x", c);
+		else /* as two halves (RFC 8259, 7) */
+			buf_fmt(out, "\\u%04x\\u%04x", 0xD800 + ((c - 0x10000) >> 10),
+				0xDC00 + (c & 0x3FF));
+		p += n > 0 ? n : 1;
+	}
+}
+
 void text_host(struct buf *out, const char *host)
 {
 	bool six = strchr(host, ':') != NULL;

@@ -14,6 +14,9 @@ void text_escape(struct buf *out, const char *s);
 /** text_escape_lines() - text_escape() that leaves newlines and tabs. */
 void text_escape_lines(struct buf *out, const char *s);
 
+/** text_escape_json() - append the JSON text @s for a terminal: what text_escape() would escape within its strings stands as \u there, for the same values. */
+void text_escape_json(struct buf *out, const char *s);
+
 /** text_host() - text_escape() of a host as URLs have it: an address of IPv6 stands in brackets. */
 void text_host(struct buf *out, const char *host);
 
