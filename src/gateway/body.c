@@ -48,7 +48,7 @@ static int give(struct stage *s, const char *p, size_t n)
 	return rc == 0 && part < n ? -EMSGSIZE : rc;
 }
 
-/* Under the name deflate raw streams are sent as well as zlib's format; none that is written by an encoder begins as the other does, and one that is made to is broken here. */
+/* Under the name deflate raw streams are sent as well as zlib's format; none that is written by an encoder begins as the other does, and one that is made to is read as zlib's. */
 static int begin_inflate(struct stage *s, const char *p)
 {
 	unsigned char head = (unsigned char)*p;
