@@ -63,12 +63,13 @@ static bool user_has_systemd(void)
 
 /*
  * The command line that starts the server. An ordinary user's gets a control group of its own, without which sandboxes have no limits; unless that was said to be
- * fine.
+ * fine. How many processes there may be each sandbox says, and the user's slice: a scope would have a sixth or so of the machine's for all of them (DefaultTasksMax).
  */
 static void server_command(const char *path, const char *argv[ARGUMENTS_MAX])
 {
 	static const char *const scope[] = { SYSTEMD_RUN, "--user", "--scope", "--quiet",
-		"--collect", "--no-ask-password", "--property=Delegate=yes", "--" };
+		"--collect", "--no-ask-password", "--property=Delegate=yes",
+		"--property=TasksMax=infinity", "--" };
 	size_t n = 0;
 
 	if (geteuid() != 0 && getenv("CAY_ACCEPT_NO_LIMITS") == NULL && user_has_systemd()) {
