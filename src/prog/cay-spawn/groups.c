@@ -47,28 +47,41 @@ static int write_file(const char *dir, const char *name, const char *value)
 	return fd < 0 || write(fd, value, strlen(value)) < 0 ? -errno : 0;
 }
 
-/* One by one: a controller that is missing must not cost the others. Return: -EBUSY when processes in @dir itself are in the way. */
-static int enable_controllers(const char *dir)
+static const char *const controllers[] = { "memory", "pids", "cpu" };
+
+/* One by one: a controller that is missing must not cost the others. */
+static void enable_controllers(const char *dir)
 {
-	static const char *const wanted[] = { "+memory", "+pids", "+cpu" };
-	char path[GROUPS_PATH_SIZE + 32];
+	char path[GROUPS_PATH_SIZE + 32], name[16];
 	cleanup_fd int fd = -1;
-	int rc = 0;
 
 	(void)snprintf(path, sizeof(path), "%s/cgroup.subtree_control", dir);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
-	for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(wanted); i++) {
-		if (write(fd, wanted[i], strlen(wanted[i])) < 0 && errno == EBUSY)
-			rc = -EBUSY;
+	for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(controllers); i++) {
+		int n = snprintf(name, sizeof(name), "+%s", controllers[i]);
+
+		(void)!write(fd, name, (size_t)n);
 	}
-	return rc;
+}
+
+static bool offers_controllers(const char *dir)
+{
+	char path[GROUPS_PATH_SIZE + 32];
+	bool any = false;
+
+	(void)snprintf(path, sizeof(path), "%s/cgroup.controllers", dir);
+	for (size_t i = 0; i < ARRAY_SIZE(controllers) && read_text(path); i++)
+		any |= strstr(text, controllers[i]) != NULL;
+	return any;
 }
 
 /*
  * A group with controllers for its children holds no process itself, so those of a delegated group (the server, us, and whoever started the server there) go
- * into a leaf of it. Whoever of them starts processes meanwhile makes another round necessary.
+ * into a leaf of it. Whoever of them starts processes meanwhile makes another round necessary. Before any controller is asked for: `pids` and `cpu` would be given
+ * all the same, and make it the root of a threaded subtree (Documentation/admin-guide/cgroup-v2.rst, "Threads"), below which no process can be put any more.
+ * Return: none is left in @dir.
  */
-static void step_aside(const char *dir)
+static bool step_aside(const char *dir)
 {
 	char leaf[GROUPS_PATH_SIZE + sizeof(SERVER_GROUP)], path[GROUPS_PATH_SIZE + 32];
 	char *save = NULL;
@@ -76,12 +89,13 @@ static void step_aside(const char *dir)
 	(void)snprintf(leaf, sizeof(leaf), "%s" SERVER_GROUP, dir);
 	(void)snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
 	if (mkdir(leaf, 0755) < 0 && errno != EEXIST)
-		return;
+		return false;
 	for (int i = 0; i < BASE_ATTEMPTS && read_text(path); i++) {
 		for (const char *pid = strtok_r(text, "\n", &save); pid != NULL;
 			pid = strtok_r(NULL, "\n", &save))
 			(void)write_file(leaf, "cgroup.procs", pid);
 	}
+	return !read_text(path);
 }
 
 /* Fifth field of a mountinfo line is the mount point; behind " - " comes the type. */
@@ -141,11 +155,9 @@ static void make_base(struct groups *g, const char *mount, const char *tag, bool
 		g->base[0] = '\0';
 		return;
 	}
-	if (enable_controllers(parent) == -EBUSY && !root) {
-		step_aside(parent);
-		(void)enable_controllers(parent);
-	}
-	(void)enable_controllers(g->base);
+	if (root || (offers_controllers(parent) && step_aside(parent)))
+		enable_controllers(parent);
+	enable_controllers(g->base);
 }
 
 void groups_find(struct groups *g, const char *tag, bool root)
@@ -213,7 +225,7 @@ static int make_new(const struct groups *g, const char *path)
 		if (errno != ENOENT || i == BASE_ATTEMPTS)
 			return -errno;
 		if (mkdir(g->base, 0755) == 0)
-			(void)enable_controllers(g->base);
+			enable_controllers(g->base);
 	}
 	return 0;
 }
@@ -237,7 +249,7 @@ int groups_make(const struct groups *g, const char *id, uint64_t *ret_number)
 	if (rc < 0)
 		return rc;
 	*ret_number = groups_number(g, id);
-	(void)enable_controllers(path);
+	enable_controllers(path);
 	(void)snprintf(path, sizeof(path), "%s/%s/keeper", g->base, id);
 	if (mkdir(path, 0755) < 0)
 		return -errno;
