@@ -67,14 +67,22 @@ static void gateway_child(const struct keeper *k, int sock, int program)
 	_exit(1);
 }
 
+/* In a group of its own, so that what its sockets hold is told from what the programs' do; in ours where there are no groups. */
 static int clone_gateway(struct keeper *k, int sock)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
 	cleanup_fd int program = box_program(&k->config, "cay-gateway");
+	cleanup_fd int group = cgroup_gateway_open(&k->box.cgroup);
 	int pid;
 
 	if (program < 0)
 		return program;
+	if (group < 0 && group != -ENOENT)
+		return group;
+	if (group >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (unsigned int)group;
+	}
 	pid = raw_clone3(&args);
 	if (pid == 0)
 		gateway_child(k, sock, program);

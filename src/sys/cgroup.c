@@ -14,6 +14,9 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#define GATEWAY "../gateway"
+#define LOADER  "../loader"
+
 static const char *const v1_names[CGROUP_V1_COUNT] = { "memory", "pids", "cpu" };
 
 struct mounts {
@@ -221,18 +224,31 @@ int cgroup_v1_tasks(const struct cgroup *cg, int fds[CGROUP_V1_COUNT])
 	return rc < 0 ? rc : n;
 }
 
-int cgroup_keeper_open(const struct cgroup *cg)
+/* "…/@name" beside `box`; made when @make. Return: a descriptor or -errno. */
+static int open_beside(const struct cgroup *cg, const char *name, bool make)
 {
 	char path[CGROUP_PATH_SIZE];
 	int fd, rc;
 
 	if (cg->box[0] == '\0')
 		return -ENOENT;
-	rc = join(path, cg->box, "../keeper");
+	rc = join(path, cg->box, name);
+	if (rc == 0 && make)
+		rc = make_dir(path);
 	if (rc < 0)
 		return rc;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+int cgroup_keeper_open(const struct cgroup *cg)
+{
+	return open_beside(cg, "../keeper", false);
+}
+
+int cgroup_gateway_open(const struct cgroup *cg)
+{
+	return open_beside(cg, GATEWAY, true);
 }
 
 /* The numbers of cgroup.procs; owned by the caller. */
@@ -345,18 +361,14 @@ static int set_cpu_v2(const char *dir, uint64_t cpu_millis)
 int cgroup_loader_open(const struct cgroup *cg, uint64_t cpu_millis)
 {
 	char path[CGROUP_PATH_SIZE];
-	int fd, rc = cg->box[0] == '\0' ? -ENOENT : join(path, cg->box, "../loader");
+	cleanup_fd int fd = open_beside(cg, LOADER, true);
+	int rc = fd < 0 ? fd : join(path, cg->box, LOADER);
 
-	if (rc == 0)
-		rc = make_dir(path);
 	if (rc == 0 && cg->controllers)
 		rc = write_number(path, "memory.max", LOADER_MEMORY, "max");
 	if (rc == 0 && cg->controllers)
 		rc = set_cpu_v2(path, cpu_millis);
-	if (rc < 0)
-		return rc;
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return rc < 0 ? rc : TAKE_FD(fd);
 }
 
 static int set_limits_v2(
@@ -673,16 +685,18 @@ uint64_t cgroup_memory(const struct cgroup *cg)
 uint64_t cgroup_sockets(const struct cgroup *cg)
 {
 	char path[CGROUP_PATH_SIZE];
-	uint64_t value;
+	uint64_t gateway, all;
 
 	if (!cg->controllers)
 		return number_or(
 			cg->v1[CGROUP_V1_MEMORY], "memory.kmem.tcp.usage_in_bytes", UINT64_MAX);
+	/* read first: what it takes meanwhile counts as the programs' */
+	gateway = key_or_zero(cg->box, GATEWAY "/memory.stat", "sock");
 	/* with our own processes: those who make the sockets of a fork are among them */
-	return join(path, cg->box, "../memory.stat") == 0 &&
-			       file_read_key_at(AT_FDCWD, path, "sock", &value) == 0
-		       ? value
-		       : UINT64_MAX;
+	if (join(path, cg->box, "../memory.stat") < 0 ||
+		file_read_key_at(AT_FDCWD, path, "sock", &all) < 0)
+		return UINT64_MAX;
+	return all > gateway ? all - gateway : 0;
 }
 
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret)

@@ -2,7 +2,7 @@
 /**
  * DOC: sys/cgroup.h - the control groups of one sandbox.
  *
- * Below <v2 mount>/…/<sandbox>/ lie `keeper` (our processes), and `box` with one leaf per exec (`init`, `x-N`): freezing and killing
+ * Below <v2 mount>/…/<sandbox>/ lie `keeper` (our processes), `gateway`, and `box` with one leaf per exec (`init`, `x-N`): freezing and killing
  * work on v2 with or without controllers. Limits are v2 files of `box` where controllers are delegated; on hybrid hosts they are v1 directories
  * <v1 mount>/cay-TAG/<sandbox> that the starter joined ahead of time and every process of the sandbox inherits. Paths, not descriptors, are kept.
  */
@@ -66,6 +66,9 @@ int cgroup_loader_open(const struct cgroup *cg, uint64_t cpu_millis) attr_must_u
 
 /** cgroup_keeper_open() - descriptor of the v2 group of our own processes; -ENOENT when there is no v2 tree. */
 int cgroup_keeper_open(const struct cgroup *cg) attr_must_use;
+
+/** cgroup_gateway_open() - descriptor of the v2 group of the gateway, beside these, whose sockets are not the sandbox's; -ENOENT when there is no v2 tree; other -errno. */
+int cgroup_gateway_open(const struct cgroup *cg) attr_must_use;
 
 /** cgroup_leaf_fn - one leaf of `box` and the processes in it. Return: negative ends the walk. */
 typedef int cgroup_leaf_fn(void *ctx, const char *name, const int32_t *pids, size_t n);
@@ -141,7 +144,7 @@ void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret);
 /** cgroup_memory() - bytes that the kernel counts as the payload's now; UINT64_MAX when unknown. */
 uint64_t cgroup_memory(const struct cgroup *cg);
 
-/** cgroup_sockets() - bytes that the kernel counts for buffers of sockets, with those of our own processes; version 1 counts them apart, without these, and only where there is a limit of memory. UINT64_MAX when unknown. */
+/** cgroup_sockets() - bytes that the kernel counts for buffers of sockets, with those of our own processes but the gateway; version 1 counts them apart, without ours, and only where there is a limit of memory. UINT64_MAX when unknown. */
 uint64_t cgroup_sockets(const struct cgroup *cg);
 
 /** cgroup_usage() - read all counters. */

@@ -297,6 +297,9 @@ def test_the_gateway_has_no_privilege(tmp):
         assert int(ids.pop()) >= 0x80000000, status["Uid"]
         equal({status[k] for k in ("CapInh", "CapPrm", "CapEff", "CapAmb")}, {"0" * 16})
         equal((status["Seccomp"], status["NoNewPrivs"], status["Groups"].strip()), ("2", "1", ""))
+        # in a group of its own: what version 2 counts there is not the sandbox's
+        with open(f"/proc/{pid}/cgroup", encoding="ascii") as f:
+            equal([line.rsplit("/", 2)[1:] for line in f.read().split("\n") if line.startswith("0::")], [[box, "gateway"]])
         # nothing open but sockets, pipes and the loop's own
         for fd in os.listdir(f"/proc/{pid}/fd"):
             target = os.readlink(f"/proc/{pid}/fd/{fd}")

@@ -125,3 +125,40 @@ TEST(buffers_of_sockets_have_a_share_of_the_memory)
 	sockets(top, 0, 64U << 20, NULL);
 	check_int(rmdir(top), 0);
 }
+
+static void said_of_sockets(const char *top, const char *group, const char *stat)
+{
+	char path[CGROUP_PATH_SIZE];
+
+	(void)snprintf(path, sizeof(path), "%s/%s/memory.stat", top, group);
+	check_int(stat != NULL ? file_create_at(AT_FDCWD, path, 0600, stat, strlen(stat))
+			       : unlink(path),
+		0);
+}
+
+/* Version 2 counts what is below a group with it. */
+TEST(what_the_gateway_has_in_buffers_is_not_the_sandboxs)
+{
+	char top[] = "/tmp/cayt-groups-XXXXXX";
+	struct cgroup cg = { .controllers = true };
+	cleanup_fd int gateway = -1;
+
+	check(mkdtemp(top) != NULL);
+	(void)snprintf(cg.box, sizeof(cg.box), "%s/box", top);
+	check_int(mkdir(cg.box, 0700), 0);
+	check_int(cgroup_sockets(&cg), UINT64_MAX);
+	said_of_sockets(top, ".", "anon 7\nsock 5000\nsocks 9\n");
+	check_int(cgroup_sockets(&cg), 5000);
+	gateway = cgroup_gateway_open(&cg);
+	check(gateway >= 0);
+	said_of_sockets(top, "gateway", "anon 7\nsock 3000\n");
+	check_int(cgroup_sockets(&cg), 2000);
+	said_of_sockets(top, "gateway", NULL);
+	said_of_sockets(top, "gateway", "sock 6000\n");
+	check_int(cgroup_sockets(&cg), 0);
+	said_of_sockets(top, "gateway", NULL);
+	said_of_sockets(top, ".", NULL);
+	check_int(unlinkat(gateway, "../box", AT_REMOVEDIR), 0);
+	check_int(unlinkat(gateway, "../gateway", AT_REMOVEDIR), 0);
+	check_int(rmdir(top), 0);
+}
