@@ -7,15 +7,18 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* An answer is never empty, which would look like the end. */
+/* Never empty, which would look like the end. */
 struct answer {
-	char mark, text[ARGV_READER_MAX];
+	bool waited;
+	char text[ARGV_READER_MAX];
 };
 
 static ssize_t read_now(pid_t pid, char text[ARGV_READER_MAX])
@@ -32,6 +35,15 @@ static ssize_t read_now(pid_t pid, char text[ARGV_READER_MAX])
 
 /* --- the child --- */
 
+/* How often this process has slept, not how often it had no processor. */
+static long sleeps(void)
+{
+	struct rusage usage = { 0 };
+
+	(void)getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_nvcsw;
+}
+
 /* Nothing of the server's is held open by it. */
 static bool is_by_itself(int socket, pid_t parent)
 {
@@ -42,15 +54,19 @@ static bool is_by_itself(int socket, pid_t parent)
 
 static attr_noreturn void serve(int socket, pid_t parent)
 {
-	struct answer a = { .mark = 1 };
+	struct answer a;
 	ssize_t n;
 	pid_t pid;
 
 	if (!is_by_itself(socket, parent))
 		_exit(1);
 	while (recv(STDIN_FILENO, &pid, sizeof(pid), 0) == (ssize_t)sizeof(pid)) {
+		const long before = sleeps();
+
 		n = read_now(pid, a.text);
-		if (send(STDIN_FILENO, &a, 1 + (size_t)(n > 0 ? n : 0), MSG_NOSIGNAL) < 0)
+		a.waited = sleeps() != before;
+		if (send(STDIN_FILENO, &a, offsetof(struct answer, text) + (size_t)(n > 0 ? n : 0),
+			    MSG_NOSIGNAL) < 0)
 			break;
 	}
 	_exit(0);
@@ -94,7 +110,8 @@ static int start(struct argv_reader *r)
 	return 0;
 }
 
-static ssize_t ask(const struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX])
+static ssize_t ask(const struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX],
+	bool *ret_waited)
 {
 	struct pollfd p = { .fd = r->socket, .events = POLLIN };
 	struct answer a;
@@ -102,24 +119,29 @@ static ssize_t ask(const struct argv_reader *r, pid_t pid, int wait_ms, char tex
 
 	if (send(r->socket, &pid, sizeof(pid), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return -errno;
+	*ret_waited = true;
 	if (poll(&p, 1, wait_ms) <= 0)
 		return -ETIMEDOUT;
 	n = recv(r->socket, &a, sizeof(a), MSG_DONTWAIT);
-	if (n <= 0)
+	if (n < (ssize_t)offsetof(struct answer, text))
 		return n < 0 ? -errno : -EPIPE;
-	memcpy(text, a.text, (size_t)n - 1);
-	return n - 1;
+	*ret_waited = a.waited;
+	n -= (ssize_t)offsetof(struct answer, text);
+	memcpy(text, a.text, (size_t)n);
+	return n;
 }
 
-ssize_t argv_reader_read(struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX])
+ssize_t argv_reader_read(
+	struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX], bool *ret_waited)
 {
 	ssize_t rc;
 
+	*ret_waited = false;
 	if (ablated("argv_apart"))
 		return read_now(pid, text);
 	rc = r->socket < 0 ? start(r) : 0;
 	if (rc == 0)
-		rc = ask(r, pid, wait_ms, text);
+		rc = ask(r, pid, wait_ms, text, ret_waited);
 	if (rc < 0)
 		argv_reader_end(r);
 	return rc;

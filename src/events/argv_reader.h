@@ -8,6 +8,7 @@
 #ifndef CAY_EVENTS_ARGV_READER_H
 #define CAY_EVENTS_ARGV_READER_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define ARGV_READER_MAX   1024 /* bytes that are read at most */
@@ -29,11 +30,13 @@ struct argv_reader {
  * argv_reader_read() - what /proc/@pid/cmdline begins with.
  * @wait_ms: how long it may take.
  * @text: %ARGV_READER_MAX bytes.
+ * @ret_waited: the child slept meanwhile, or has not answered; not that it had no processor.
  *
  * Context: blocks for @wait_ms at most.
  * Return: bytes; -ETIMEDOUT: it waited for too long; -EAGAIN: as many as there may be wait still; other -errno.
  */
-ssize_t argv_reader_read(struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX]);
+ssize_t argv_reader_read(struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX],
+	bool *ret_waited);
 
 /** argv_reader_end() - end the child. */
 void argv_reader_end(struct argv_reader *r);

@@ -27,7 +27,6 @@
 #define ARGV_MAX      1024              /* bytes of JSON text */
 #define WAIT_NS       (250 * NS_PER_MS) /* for arguments of a sandbox at once; it comes again by */
 #define WAIT_SHARE    16                /* this part of the time */
-#define WAIT_LEAST    NS_PER_MS         /* what takes no longer is no wait */
 #define WAIT_WORTH    (WAIT_NS / 8)     /* less is not begun: a child is lost by it */
 #define ARGUMENT_TEXT 3                 /* quotes and comma */
 #define UTF8_MAX      4
@@ -260,17 +259,18 @@ static uint64_t wait_left(struct follow *f, uint64_t now)
 	return f->waited_ns < WAIT_NS ? WAIT_NS - f->waited_ns : 0;
 }
 
-/* Whoever keeps us waiting takes time that is everybody's. */
+/* Whoever keeps us waiting takes time that is everybody's; a machine that is busy does not count. */
 static ssize_t read_text(
 	struct process_source *ps, struct follow *f, pid_t pid, char text[ARGV_READER_MAX])
 {
 	const uint64_t before = clock_now_ns(), left = wait_left(f, before);
-	ssize_t n = left < WAIT_WORTH
-			    ? -EAGAIN
-			    : argv_reader_read(&ps->reader, pid, (int)(left / NS_PER_MS), text);
-	const uint64_t waited = clock_now_ns() - before;
+	bool waited;
+	ssize_t n;
 
-	f->waited_ns += waited > WAIT_LEAST ? waited : 0;
+	if (left < WAIT_WORTH)
+		return -EAGAIN;
+	n = argv_reader_read(&ps->reader, pid, (int)(left / NS_PER_MS), text, &waited);
+	f->waited_ns += waited ? clock_now_ns() - before : 0;
 	return n;
 }
 

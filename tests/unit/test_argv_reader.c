@@ -13,9 +13,10 @@ static void check_own(struct argv_reader *r)
 	char want[ARGV_READER_MAX], text[ARGV_READER_MAX];
 	FILE *file = fopen("/proc/self/cmdline", "re");
 	size_t n = file == NULL ? 0 : fread(want, 1, sizeof(want), file);
+	bool waited;
 
 	check(n > 0);
-	check_int(argv_reader_read(r, getpid(), LONG_MS, text), (ssize_t)n);
+	check_int(argv_reader_read(r, getpid(), LONG_MS, text, &waited), (ssize_t)n);
 	check(memcmp(text, want, n) == 0);
 	(void)fclose(file);
 }
@@ -38,11 +39,12 @@ TEST(of_one_that_is_gone_there_are_none)
 	struct argv_reader r = ARGV_READER_NONE;
 	char text[ARGV_READER_MAX];
 	const pid_t gone = fork();
+	bool waited;
 
 	if (gone == 0)
 		_exit(0);
 	check_int(waitpid(gone, NULL, 0), gone);
-	check_int(argv_reader_read(&r, gone, LONG_MS, text), 0);
+	check_int(argv_reader_read(&r, gone, LONG_MS, text, &waited), 0);
 	argv_reader_end(&r);
 }
 
@@ -53,13 +55,15 @@ TEST(who_waits_for_too_long_is_ended_and_another_one_made)
 	char text[ARGV_READER_MAX];
 
 	for (size_t i = 0; i < 2 * ARGV_READER_ENDED; i++) {
+		bool waited = false;
 		pid_t child;
 
 		check_own(&r);
 		child = r.pid;
 		check_int(kill(child, SIGSTOP), 0);
 		check_int(waitpid(child, NULL, WUNTRACED), child);
-		check_int(argv_reader_read(&r, getpid(), 1, text), -ETIMEDOUT);
+		check_int(argv_reader_read(&r, getpid(), 1, text, &waited), -ETIMEDOUT);
+		check(waited);
 		check_int(r.socket, -1);
 		/* it is to be gone before the next one is made, of which there are only so many */
 		while (waitid(P_PID, (id_t)child, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) < 0 &&
