@@ -208,15 +208,14 @@ static int released(struct moment *m, struct err *err)
 
 /* --- files --- */
 
-/* Path of the file that freezes the sandbox, or NULL when it stands still anyway, its keeper stops it, or it cannot be frozen. */
-static json_t *freeze_path(const struct moment *m, struct err *err, int *rc)
+/* Path of the file that freezes the sandbox, or NULL when it stands still anyway or cannot be frozen. */
+static json_t *freeze_path(struct sandbox *sb, struct err *err, int *rc)
 {
-	struct sandbox *sb = m->sb;
 	json_t *where = NULL, *path = NULL;
 	const char *box;
 
 	*rc = 0;
-	if (m->live || sb->state != SANDBOX_RUNNING)
+	if (sb->state != SANDBOX_RUNNING)
 		return NULL;
 	*rc = framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "where"),
 		clock_now_ns() + CALL_NS, &where, err);
@@ -275,7 +274,7 @@ static int files_wait(struct moment *m, unsigned int said, struct err *err)
 static int files_begin(struct moment *m, struct err *err)
 {
 	int rc;
-	json_t *freeze = freeze_path(m, err, &rc), *request;
+	json_t *freeze = freeze_path(m->sb, err, &rc), *request;
 
 	if (rc < 0)
 		return rc;
