@@ -131,6 +131,11 @@ static ssize_t ask(const struct argv_reader *r, pid_t pid, int wait_ms, char tex
 	return n;
 }
 
+void argv_reader_begin(struct argv_reader *r)
+{
+	(void)start(r); /* if not now, then when it is needed */
+}
+
 ssize_t argv_reader_read(
 	struct argv_reader *r, pid_t pid, int wait_ms, char text[ARGV_READER_MAX], bool *ret_waited)
 {

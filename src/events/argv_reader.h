@@ -14,7 +14,7 @@
 #define ARGV_READER_MAX   1024 /* bytes that are read at most */
 #define ARGV_READER_ENDED 8
 
-/** struct argv_reader - the child, which is made when it is needed. */
+/** struct argv_reader - the child. */
 struct argv_reader {
 	pid_t pid;
 	int socket;                     /* -1: there is none */
@@ -25,6 +25,9 @@ struct argv_reader {
 	{ \
 		.socket = -1 \
 	}
+
+/** argv_reader_begin() - make the child now, with as little of its parent's memory as there is yet, and not when it is needed. */
+void argv_reader_begin(struct argv_reader *r);
 
 /**
  * argv_reader_read() - what /proc/@pid/cmdline begins with.

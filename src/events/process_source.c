@@ -24,17 +24,27 @@
 #define BUCKETS       8192
 #define HELD_MAX      65536
 #define BATCH         256
-#define ARGV_MAX      1024              /* bytes of JSON text */
-#define WAIT_NS       (250 * NS_PER_MS) /* for arguments of a sandbox at once; it comes again by */
-#define WAIT_SHARE    16                /* this part of the time */
-#define WAIT_WORTH    (WAIT_NS / 8)     /* less is not begun: a child is lost by it */
-#define ARGUMENT_TEXT 3                 /* quotes and comma */
+#define ARGV_MAX      1024             /* bytes of JSON text */
+#define WAIT_WORTH    (32 * NS_PER_MS) /* less is not begun: a child is lost by it */
+#define ARGUMENT_TEXT 3                /* quotes and comma */
 #define UTF8_MAX      4
 #define ENDED_KEPT    64 /* groups of a follow that have ended unnamed, however long ago */
 #define ENDED_NS      (60 * NS_PER_S)
 #define EVENT_BYTES   350 /* a line of the log without arguments, about */
 #define TELL_NS \
 	(10 * NS_PER_S) /* so often losses are told to those that have no event of their own */
+
+/* How long whoever keeps us waiting may do so: at once, and as a part of the time, by which it comes again. */
+struct patience {
+	uint64_t most_ns, share;
+};
+
+static const struct patience of_one = { 250 * NS_PER_MS, 16 }, /* sandbox */
+	of_all = { NS_PER_S, 4 };
+
+struct waiting {
+	uint64_t ns, at; /* less what has come again until then */
+};
 
 struct follow {
 	struct list node;
@@ -49,8 +59,8 @@ struct follow {
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
 	struct log_budget budget;
-	uint64_t over;                 /* events above it that are not told yet */
-	uint64_t waited_ns, waited_at; /* for its arguments, less what has come again until then */
+	uint64_t over;          /* events above it that are not told yet */
+	struct waiting waiting; /* for its arguments */
 };
 
 struct held {
@@ -86,6 +96,7 @@ struct process_source {
 	struct journal *journal;
 	struct proc_connector connector;
 	struct argv_reader reader;
+	struct waiting waiting; /* for all that it reads */
 	struct proc *buckets[BUCKETS];
 	struct list follows;
 	struct map by_sandbox;
@@ -101,6 +112,8 @@ struct process_source *process_source_new(
 	ps->journal = journal;
 	ps->connector = *connector;
 	ps->reader = (struct argv_reader)ARGV_READER_NONE;
+	if (connector->fd >= 0)
+		argv_reader_begin(&ps->reader);
 	list_init(&ps->follows);
 	return ps;
 }
@@ -249,28 +262,31 @@ static void end_whole(char *arg)
 		arg[--n] = '\0';
 }
 
-/* How long we may wait for arguments of @f. */
-static uint64_t wait_left(struct follow *f, uint64_t now)
+static uint64_t wait_left(struct waiting *w, const struct patience *p, uint64_t now)
 {
-	const uint64_t again = (now - f->waited_at) / WAIT_SHARE;
+	const uint64_t again = (now - w->at) / p->share;
 
-	f->waited_ns -= again < f->waited_ns ? again : f->waited_ns;
-	f->waited_at = now;
-	return f->waited_ns < WAIT_NS ? WAIT_NS - f->waited_ns : 0;
+	w->ns -= again < w->ns ? again : w->ns;
+	w->at = now;
+	return w->ns < p->most_ns ? p->most_ns - w->ns : 0;
 }
 
 /* Whoever keeps us waiting takes time that is everybody's; a machine that is busy does not count. */
 static ssize_t read_text(
 	struct process_source *ps, struct follow *f, pid_t pid, char text[ARGV_READER_MAX])
 {
-	const uint64_t before = clock_now_ns(), left = wait_left(f, before);
+	const uint64_t before = clock_now_ns(), one = wait_left(&f->waiting, &of_one, before),
+		       all = wait_left(&ps->waiting, &of_all, before), left = one < all ? one : all;
+	uint64_t took;
 	bool waited;
 	ssize_t n;
 
 	if (left < WAIT_WORTH)
 		return -EAGAIN;
 	n = argv_reader_read(&ps->reader, pid, (int)(left / NS_PER_MS), text, &waited);
-	f->waited_ns += waited ? clock_now_ns() - before : 0;
+	took = waited ? clock_now_ns() - before : 0;
+	f->waiting.ns += took;
+	ps->waiting.ns += took;
 	return n;
 }
 
@@ -372,6 +388,10 @@ static void handle(struct process_source *ps, struct group *g, const struct proc
 {
 	struct held h = { .note = *note };
 
+	if (!g->bound && g->n_held == HELD_MAX) {
+		g->dropped++;
+		return;
+	}
 	if (note->kind == PROC_EVENT_KIND_EXEC) {
 		json_t *argv = read_argv(ps, g->follow, note->pid);
 
@@ -380,11 +400,6 @@ static void handle(struct process_source *ps, struct group *g, const struct proc
 	}
 	if (g->bound) {
 		emit(ps, g, &h);
-		free(h.argv);
-		return;
-	}
-	if (g->n_held == HELD_MAX) {
-		g->dropped++;
 		free(h.argv);
 		return;
 	}
