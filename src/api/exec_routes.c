@@ -112,11 +112,40 @@ static struct exec *exec_by_key(struct sandbox *sb, const char *wanted, struct e
 	return past;
 }
 
+/*
+ * Whoever asked first has gone before its end, answer_made(): the key stands for it for a day from then on, however long ago it was made. A reference, or NULL: nobody did, or
+ * with @rc set.
+ */
+static struct exec *exec_noted(
+	const struct api_call *call, struct sandbox *sb, struct err *err, int *rc)
+{
+	const char *id = json_string_value(json_object_get(call->made, "exec"));
+	struct exec *e = id != NULL ? exec_by_id(sb, id) : NULL, *past = NULL;
+
+	if (id == NULL || e != NULL)
+		return e != NULL ? exec_ref(e) : NULL;
+	*rc = exec_past_find(sb, id, &past, err);
+	if (*rc >= 0 && past != NULL && str_eq(past->id, id)) {
+		*rc = 0;
+		return past;
+	}
+	exec_unref(past);
+	if (*rc >= 0)
+		*rc = err_hint(err,
+			err_raise(err, ERR_IDEMPOTENCY,
+				"the idempotency key was used for exec '%s', which sandbox '%s' does not have",
+				id, sb->name),
+			"use another key");
+	return NULL;
+}
+
 /* As for sandboxes: the exec itself remembers its key. */
 static struct exec *made_before(struct api_call *call, struct sandbox *sb, struct err *err, int *rc)
 {
-	struct exec *e = call->key != NULL ? exec_by_key(sb, call->key, err, rc) : NULL;
+	struct exec *e = exec_noted(call, sb, err, rc);
 
+	if (e == NULL && *rc == 0 && call->key != NULL)
+		e = exec_by_key(sb, call->key, err, rc);
 	if (e != NULL &&
 		!str_eq(json_string_value(json_object_get(e->doc, "key_hash")), call->key_hash))
 		*rc = err_raise(
@@ -136,11 +165,14 @@ static int await_end(struct api_call *call, struct exec *e, struct err *err)
 	return exec_refused(e, err);
 }
 
-/* Who has gone before the end that he waited for hears nothing of this, and waits for it again when he comes back with the same key: that the command was running then is no answer to keep. */
+/*
+ * Who has gone before the end that he waited for hears nothing of this, and waits for it again when he comes back with the same key: that the command was running then is no answer
+ * to keep. Of one that may be refused still its own row says enough: then the key stands for nothing.
+ */
 static int answer_made(struct api_call *call, const struct exec *e, struct err *err)
 {
 	if (!e->ended && stream_has_left(http_stream(call->conn)))
-		return keys_note(call, json_pack("{s:s}", "exec", e->id), err);
+		return e->started ? keys_note(call, json_pack("{s:s}", "exec", e->id), err) : 0;
 	return api_reply(call, 201, exec_object(e));
 }
 

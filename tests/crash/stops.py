@@ -39,6 +39,9 @@ class Asked:
         for _ in range(2):  # one that is asked later has been answered: this one has begun
             instance.get("/v1/version")
 
+    def leave(self):
+        self.socket.close()
+
     def answer(self):
         """Its status and document."""
         text = b""

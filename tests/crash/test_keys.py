@@ -155,11 +155,12 @@ def test_a_damaged_row_of_a_key_counts_as_unused_a_day_later(tmp):
         equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
 
 
-def a_day_passes(instance):
+def a_day_passes(instance, keys=True):
     """For the rows of keys, and for what was made with them."""
     instance.stop()
     with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
-        db.execute(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') - {24 * 3600 * 10**9})")
+        if keys:
+            db.execute(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') - {24 * 3600 * 10**9})")
         for table in ("sandboxes", "execs", "past"):
             day_before = "strftime('%Y-%m-%dT%H:%M:%f', substr(json_extract(doc, '$.created'), 1, 19), '-1 day') || '000Z'"
             db.execute(f"UPDATE {table} SET doc = json_set(doc, '$.created', {day_before})")
@@ -190,6 +191,25 @@ def test_a_key_is_free_a_day_later_though_what_it_made_is_there(tmp):
             db.execute("DELETE FROM keys")  # as if the server had died before it was written
         equal(instance.post("/v1/sandboxes", {"name": "other", "start": False}, headers=KEY)["id"], other)
         assert other != box
+
+
+@require("root")
+def test_a_long_command_is_not_run_twice_for_who_left_before_its_end(tmp):
+    """Its key counts from when the client left, and is the same command's though that was begun more than a day ago; also where it is long past."""
+    with own_instance(tmp) as instance:
+        box = instance.start().post("/v1/sandboxes", {})["id"]
+        path, body = f"/v1/sandboxes/{box}/execs", {"argv": ["sh", "-c", "echo once >> /var/tmp/runs; until test -e /var/tmp/go; do sleep 0.05; done"]}
+        asked = Asked(instance, "POST", f"{path}?wait_ms=600000", body, KEY)
+        run = instance.wait_event("exec.started")["exec"]
+        asked.leave()
+        cay.wait_until(lambda: all_keys(instance) == {"once"}, 30, "it is seen that the client has left")
+        a_day_passes(instance, keys=False)
+        again = Asked(instance, "POST", f"{path}?wait_ms=600000", body, KEY)
+        again.leave()
+        instance.ok(box, "touch /var/tmp/go")
+        instance.wait(box, {"id": run})
+        equal(instance.post(f"{path}?wait_ms=600000", body, headers=KEY)["id"], run)
+        equal(instance.ok(box, "cat /var/tmp/runs"), "once\n")
 
 
 def all_keys(instance):
