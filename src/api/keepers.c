@@ -383,6 +383,15 @@ void keepers_unreported(struct server *srv)
 		waiters_wake(&list_entry(node, struct keeper, node)->changed);
 }
 
+static void let_go(struct keeper *k)
+{
+	k->sandbox = NULL;
+	list_remove(&k->node);
+	list_remove(&k->ack.node);
+	map_remove(&k->srv->keepers_by_id, &k->by_id);
+	framelink_close(&k->link, on_closed);
+}
+
 void keeper_end(struct keeper *k, bool save)
 {
 	uint64_t deadline = clock_now_ns() + END_NS;
@@ -409,11 +418,7 @@ void keeper_end(struct keeper *k, bool save)
 	}
 	process_source_drain(k->srv->processes);
 	process_source_forget(k->srv->processes, k->id);
-	k->sandbox = NULL;
-	list_remove(&k->node);
-	list_remove(&k->ack.node);
-	map_remove(&k->srv->keepers_by_id, &k->by_id);
-	framelink_close(&k->link, on_closed);
+	let_go(k);
 }
 
 /* --- connecting --- */
@@ -500,18 +505,6 @@ static int ask_status(struct keeper *k, uint64_t deadline)
 	return 0;
 }
 
-/*
- * Ending its sandbox would lose what runs in it, and leaving it alone is not enough: its files are written, and this server would let it be started a second time. So nothing
- * here goes on, as with a catalogue that a newer version has written; the processes do.
- */
-static attr_noreturn void refuse_keeper(const struct err *err)
-{
-	log_error("keeper", "%s", err->msg);
-	log_error("keeper",
-		"its sandbox goes on: start the version of cay that it was last run by, and stop it there");
-	_exit(EXIT_FAILURE);
-}
-
 int keeper_holds(struct keeper *k, uint64_t deadline_ns, json_t **ret)
 {
 	json_t *ok = NULL, *row;
@@ -533,7 +526,6 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 	uint64_t deadline = clock_now_ns() + ADOPT_NS;
 	int fd = connect_by(srv, id, deadline), rc = 0;
 	struct keeper *k;
-	struct err other;
 
 	if (fd < 0) {
 		(void)err_raise_sys(err, fd, "connect to the keeper of '%s'", id);
@@ -546,8 +538,11 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 		abort();
 	while (!k->hello && !k->failed && rc == 0)
 		rc = waiters_wait(&k->changed, deadline);
-	if (rc == 0 && !k->failed && check_protocol(k, &other) < 0)
-		refuse_keeper(&other);
+	if (rc == 0 && !k->failed && check_protocol(k, err) < 0) {
+		let_go(k);
+		keeper_unref(k);
+		return NULL;
+	}
 	if (rc == 0 && !k->failed)
 		rc = ask_status(k, deadline);
 	if (rc == 0 && !k->failed)

@@ -126,7 +126,21 @@ static int settle_suspend(struct sandbox *sb)
 	return rc;
 }
 
-static void recover_one(struct sandbox *sb)
+/*
+ * Ending its sandbox would lose what runs in it, and leaving it alone is not enough: its files are written, and this server would let it be started a second time. So nothing
+ * here goes on, as with a catalogue that a newer version has written; the processes do. Where the start has gone on without it others are served, and it alone stays awaited.
+ */
+static void refuse_keeper(const struct sandbox *sb, const struct err *err)
+{
+	log_error("keeper", "%s", err->msg);
+	log_error("keeper",
+		"its sandbox goes on: start the version of cay that it was last run by, and stop it there");
+	if (!sb->awaited)
+		_exit(EXIT_FAILURE);
+}
+
+/* Return: 0, or -EPROTO: it stays as it is. */
+static int recover_one(struct sandbox *sb)
 {
 	struct keeper *k;
 	struct err err;
@@ -141,19 +155,23 @@ static void recover_one(struct sandbox *sb)
 		/* the last server died behind the commit that said so */
 		execs_lost(sb, "killed", "the sandbox was stopped");
 		sandbox_tell_again(sb);
-		return;
+		return 0;
 	}
 	sandbox_tell_again(sb);
 	/* before anything is adopted: what its object holds is not in a keeper too, whatever the catalogue could not take */
 	settled = settle_suspend(sb);
-	k = keeper_adopt(sb->srv, sb->id, NULL);
+	k = keeper_adopt(sb->srv, sb->id, &err);
+	if (k == NULL && err.code == ERR_UNSUPPORTED) {
+		refuse_keeper(sb, &err);
+		return -EPROTO;
+	}
 	if (k != NULL && sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_REMOVING &&
 		!unborn(sb) && !is_restoring(sb, "rewind")) {
 		const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 
 		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused"))) {
 			adopt(sb, k);
-			return;
+			return 0;
 		}
 	}
 	if (k != NULL) {
@@ -169,6 +187,7 @@ static void recover_one(struct sandbox *sb)
 		spawner_cleanup(sb->srv, sb->id);
 	else
 		bury(sb);
+	return 0;
 }
 
 static void recover_locked(struct sandbox *sb)
@@ -177,7 +196,12 @@ static void recover_locked(struct sandbox *sb)
 
 	if (sandbox_lock(sb, NULL) < 0)
 		return;
-	recover_one(sb);
+	if (recover_one(sb) < 0) {
+		/* locked and awaited until this server ends: nobody stops it, starts it again, takes its files */
+		sb->estranged = true;
+		waiters_wake(&sb->changed);
+		return;
+	}
 	if (sandbox_expire(sb, &err) < 0)
 		log_error("sandbox", "remove '%s': %s", sb->name, err.msg);
 	run_orphaned(sb);

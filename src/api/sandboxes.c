@@ -169,7 +169,7 @@ static int await_recovery(struct sandbox *sb, struct err *err)
 	uint64_t deadline = clock_now_ns() + LOCK_NS;
 	int rc = fault("sandbox.awaited");
 
-	while (rc == 0 && sb->awaited && !sb->srv->stopping)
+	while (rc == 0 && sb->awaited && !sb->estranged && !sb->srv->stopping)
 		rc = waiters_wait(&sb->changed, deadline);
 	if (sb->gone)
 		return err_raise(
@@ -179,6 +179,12 @@ static int await_recovery(struct sandbox *sb, struct err *err)
 	if (sb->srv->stopping)
 		return err_raise(
 			err, ERR_SHUTTING_DOWN, "the server is shutting down; nothing was done");
+	if (sb->estranged)
+		return err_hint(err,
+			err_raise(err, ERR_BUSY,
+				"the keeper of sandbox '%s' speaks a protocol that this server does not know",
+				sb->name),
+			"it goes on: start the version of cay that it was last run by, and stop it there");
 	return err_hint(err,
 		err_raise(err, ERR_BUSY,
 			"the keeper of sandbox '%s' has not answered since the server started",

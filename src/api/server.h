@@ -138,9 +138,10 @@ struct sandbox {
 	bool lazy_failed;   /* the last resume, which might have been a lazy one */
 	bool another;       /* than what its processes were captured in: identity_choose() */
 	bool awaited; /* the start of the server went on without it: sandbox_await(); locked meanwhile */
-	bool locked;   /* an operation that may not meet another is under way */
-	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
-	bool borrowed; /* and has it */
+	bool estranged; /* awaited for good: its keeper is there, and speaks another protocol */
+	bool locked;    /* an operation that may not meet another is under way */
+	bool lent;      /* it only listens to a command: sandbox_lock_beside() may have its lock */
+	bool borrowed;  /* and has it */
 	struct stream *
 		reader; /* of a run: its client, who may still be taking the output when the command has ended */
 	uint64_t
@@ -412,7 +413,7 @@ struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct e
 /** keeper_ready() - wait until it is prepared. Context: waits. */
 int keeper_ready(struct keeper *k, struct err *err);
 
-/** keeper_adopt() - connect to RUN/keepers/ID.sock and take the keeper over. Context: waits. NULL with @err set. */
+/** keeper_adopt() - connect to RUN/keepers/ID.sock and take the keeper over. NULL with @err set; ERR_UNSUPPORTED: it is there, and must be left alone. Context: waits. */
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err);
 
 /** keeper_died() - PID 1 of its sandbox has ended, and with it all others. @said: the keeper's `reason` and `code`, where it was that which killed it; or NULL. The sandbox is lost, as soon as its lock is free. */

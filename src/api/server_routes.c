@@ -97,8 +97,10 @@ int api_storage_init(struct api_call *call, struct err *err)
 
 static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 {
-	while (sb->awaited && !sb->gone)
+	while (sb->awaited && !sb->estranged && !sb->gone)
 		(void)waiters_wait(&sb->changed, 0); /* its recovery has deadlines */
+	if (sb->awaited)
+		return;
 	(void)run_interrupt(sb, 0);
 	if (sandbox_lock(sb, NULL) < 0)
 		return;

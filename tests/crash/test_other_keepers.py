@@ -10,10 +10,12 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lib import cay  # noqa: E402
+from lib import cay, leaks  # noqa: E402
 from lib.between import Between  # noqa: E402
 from lib.case import contains, equal, raises, require  # noqa: E402
+from stops import stopped  # noqa: E402
 
 TIMEOUT = 120
 @contextlib.contextmanager
@@ -90,6 +92,30 @@ def check_refused(fresh, hello, said):
 def test_a_server_leaves_a_keeper_alone_whose_protocol_it_does_not_know(fresh):
     """It ends, as it does with a catalogue that is too new: neither are the processes ended, nor is the sandbox started a second time beside them."""
     check_refused(fresh, lambda hello: {**hello, "protocol": hello["protocol"] + 1}, "speaks version 2 of the protocol")
+
+
+@require("root", "cgroup2")
+def test_a_server_that_serves_goes_on_when_such_a_keeper_answers_late(fresh):
+    """Its sandbox stays busy, and is left alone; also when all are to be stopped."""
+    box, run, init = running(fresh)
+    other = fresh.post("/v1/sandboxes", {})["id"]
+    fresh.kill()
+    with Between(fresh, box, lambda hello: {**hello, "protocol": hello["protocol"] + 1}) as between:
+        with stopped(leaks.keeper_of(box)):
+            fresh.start(CAY_FAULT="sandbox.awaited=error")
+            equal(fresh.get(f"/v1/sandboxes/{box}")["awaited"], True)
+        cay.wait_until(lambda: "speaks version 2 of the protocol" in fresh.log_tail(), 30, "it is seen")
+        fresh.ok(other, "true")
+        for path, body in (("execs", {"argv": ["true"]}), ("stop", {}), ("start", {})):
+            error = raises(cay.ApiError, fresh.post, f"/v1/sandboxes/{box}/{path}", body)
+            equal((error.code, "protocol" in error.message), ("busy", True), error.message)
+        equal(fresh.get(f"/v1/sandboxes/{box}")["awaited"], True)
+        fresh.post("/v1/shutdown", {"sandboxes": "stop"})
+        equal(fresh.process.wait(60), 0)
+        equal(between.verbs, [], "it was spoken to")
+    fresh.start()
+    equal(fresh.get(f"/v1/sandboxes/{other}")["state"], "stopped")
+    goes_on(fresh, box, run, init, "one")
 
 
 @require("root", "cgroup2")
