@@ -7,7 +7,24 @@
 #include "base/fault.h"
 #include "base/str.h"
 
-/* The server may have died between making it and remembering the answer: the sandbox itself remembers its key. */
+/* *@sb: NULL when it is gone. */
+static int await_made(struct sandbox **sb, struct err *err)
+{
+	struct sandbox *one = sandbox_ref(*sb);
+	int rc = sandbox_await(one, err);
+
+	if (one->gone) {
+		*sb = NULL;
+		rc = 0;
+	}
+	sandbox_unref(one);
+	return rc;
+}
+
+/*
+ * The server may have died between making it and remembering the answer: the sandbox itself remembers its key. The answer is kept for a day, so it is not given before it is known what
+ * has become of it; what is gone by then was never answered for, and is made.
+ */
 static struct sandbox *made_before(struct api_call *call, struct err *err, int *rc)
 {
 	struct sandbox *sb = call->key != NULL ? sandbox_by_key(call->srv, call->key) : NULL;
@@ -16,6 +33,8 @@ static struct sandbox *made_before(struct api_call *call, struct err *err, int *
 		!str_eq(json_string_value(json_object_get(sb->doc, "key_hash")), call->key_hash))
 		*rc = err_raise(
 			err, ERR_IDEMPOTENCY, "the idempotency key was used with another request");
+	else if (sb != NULL)
+		*rc = await_made(&sb, err);
 	return sb;
 }
 

@@ -411,6 +411,9 @@ void step_await(struct server *srv, const char *what)
 	const struct exec *e;
 	uint64_t n = sb != NULL ? parse_step(sb, text, &e, NULL) : 0;
 
+	/* which steps have ended is known behind its recovery, which has the snapshots taken that are due */
+	if (n > 0 && behind(srv, sb->id, n) == NULL)
+		(void)!sandbox_await(sb, NULL);
 	while (n > 0 && holds(sb->steps_due, n) && !sb->gone)
 		(void)waiters_wait(&sb->changed, 0);
 	sandbox_unref(sb);
@@ -469,9 +472,11 @@ struct snapshot *step_find(struct server *srv, const char *what, struct err *err
 	if (n > 0) {
 		s = behind(srv, sb->id, n);
 		if (s == NULL && sb->awaited)
-			(void)err_raise(err, ERR_BUSY,
-				"whether step %lu of sandbox '%s' has ended is not known until its keeper answers",
-				n, sb->name);
+			(void)err_hint(err,
+				err_raise(err, ERR_BUSY,
+					"whether step %lu of sandbox '%s' has ended is not known until its keeper answers",
+					n, sb->name),
+				"try again: cay info %s says `awaited` until then", sb->name);
 		else if (s == NULL)
 			no_snapshot(sb, n, e, err);
 	}

@@ -43,7 +43,7 @@ void steps_recover(struct sandbox *sb);
 /** steps_sweep() - snapshots of steps of sandboxes that are gone go too, but for those that another sandbox continues from. Context: waits. */
 void steps_sweep(struct server *srv);
 
-/** step_await() - if @what is "NAME@STEP" and that step has ended: until its snapshot is there, or has been given up. Not with the sandbox' lock. Context: waits. */
+/** step_await() - if @what is "NAME@STEP" and that step has ended: until its snapshot is there, or has been given up; and until it is known whether it has (sandbox_await()). Not with the sandbox' lock. Context: waits. */
 void step_await(struct server *srv, const char *what);
 
 /** step_find() - the snapshot behind the step that @what ("NAME@STEP"; STEP is a number, the id of an exec or a unique prefix of one) names; NULL with @err set, which names the nearest ones. Borrowed. */

@@ -4,8 +4,10 @@
 That others do not wait is shown by their being served while it is still stopped, not by how long that takes."""
 
 import concurrent.futures
+import contextlib
 import os
 import signal
+import sqlite3
 import sys
 
 from lib import cay, leaks
@@ -84,6 +86,45 @@ def test_who_needs_it_waits_until_it_is_adopted(tmp):
             asked = [Asked(instance, "POST", f"/v1/sandboxes/{box}/execs?wait_ms=30000", {"argv": ["true"]}), Asked(instance, "GET", f"/v1/diff?a={box}")]
             equal(is_awaited(instance, box), True)
         equal([one.answer()[0] for one in asked], [201, 200])
+
+
+@require("root")
+def test_who_asks_for_a_step_waits_until_it_is_known_whether_that_has_ended(tmp):
+    with own_instance(tmp) as instance:
+        box = instance.start().post("/v1/sandboxes", {})["id"]
+        instance.exec(box, "sleep", "1000")
+        with stopped(leaks.keeper_of(box)):
+            instance.kill()
+            instance.start()
+            asked = Asked(instance, "GET", f"/v1/snapshots/{box}@1")
+            equal(is_awaited(instance, box), True)
+        status, said = asked.answer()
+        equal((status, "has not ended" in said["error"]["message"]), (404, True), str(said))
+
+
+@require("root")
+def test_a_create_that_was_not_answered_is_answered_when_it_is_known_what_became_of_it(tmp):
+    """The answer is kept for a day: it is not that of the last server."""
+    key = {"Idempotency-Key": "once"}
+    with own_instance(tmp) as instance:
+        for name, goes_on in (("goes-on", True), ("dies", False)):
+            body = {"name": name, "ephemeral": True}
+            box = instance.start().post("/v1/sandboxes", body, headers=key)["id"]
+            keeper = leaks.keeper_of(box)
+            with stopped(keeper):
+                instance.kill()
+                with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+                    db.execute("DELETE FROM keys")  # as if the server had died before it was written
+                instance.start()
+                asked = Asked(instance, "POST", "/v1/sandboxes", body, key)
+                equal(is_awaited(instance, box), True)
+                if not goes_on:
+                    os.kill(keeper, signal.SIGKILL)
+            status, made = asked.answer()
+            equal((status, made.get("awaited"), made.get("id") == box), (201, None, goes_on), str(made))
+            instance.remove(made["id"])
+            instance.stop()
+            key = {"Idempotency-Key": "again"}
 
 
 @require("root")
