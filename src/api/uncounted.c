@@ -83,7 +83,9 @@ static bool runs(const struct sandbox *sb)
 static bool any_runs(struct server *srv)
 {
 	list_for_each (&srv->sandboxes, node, next) {
-		if (runs(list_entry(node, struct sandbox, node)))
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		if (runs(sb) || sb->awaited)
 			return true;
 	}
 	return false;
@@ -102,6 +104,11 @@ static void ask(struct sandbox *sb, const void *arg)
 	struct err err;
 	int rc;
 
+	if (sb->awaited && !sb->estranged) { /* it has not said what it holds */
+		r->asked++;
+		r->settled = false;
+		return;
+	}
 	if (!runs(sb))
 		return;
 	r->asked++;
