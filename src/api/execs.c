@@ -436,13 +436,17 @@ static int exec_resumed(struct exec *e, const json_t *said, pid_t pid, struct er
 /* Does another one than @e have its number, in memory or past? */
 static int is_number_taken(const struct exec *e, bool *ret, struct err *err)
 {
+	uint64_t largest = (uint64_t)json_integer_value(json_object_get(e->sandbox->doc, "steps"));
 	struct exec *past;
 	int rc;
 
 	*ret = false;
+	/* beyond the largest it is free: what a fork carries over comes in order, and is not compared each with all before it */
 	list_for_each (&e->sandbox->execs, node, next) {
 		const struct exec *other = list_entry(node, struct exec, node);
 
+		if (exec_step(e) > largest)
+			break;
 		*ret |= exec_step(other) == exec_step(e) && !str_eq(other->id, e->id);
 	}
 	rc = exec_past_numbered(e->sandbox, exec_step(e), &past, err);
