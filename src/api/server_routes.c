@@ -97,7 +97,7 @@ int api_storage_init(struct api_call *call, struct err *err)
 
 static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 {
-	while (sb->awaited && !sb->estranged && !sb->gone)
+	while (sb->awaited && !sb->estranged && !sb->gone && !sb->srv->stopping)
 		(void)waiters_wait(&sb->changed, 0); /* its recovery has deadlines */
 	if (sb->awaited)
 		return;
@@ -109,13 +109,28 @@ static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 	sandbox_unlock(sb);
 }
 
+/* No others are kept waiting by those: only so many are seen to at a time. */
+static void stop_adopted(struct sandbox *sb, attr_unused const void *unused)
+{
+	if (!sb->awaited)
+		stop_one(sb, NULL);
+}
+
+static void stop_rest(struct sandbox *sb, attr_unused const void *unused)
+{
+	if (sandbox_runs(sb))
+		stop_one(sb, NULL);
+}
+
 int api_shutdown(struct api_call *call, attr_unused struct err *err)
 {
 	const char *what = json_string_value(json_object_get(call->body, "sandboxes"));
 	int rc;
 
-	if (what != NULL && str_eq(what, "stop"))
-		sandbox_for_all(call->srv, stop_one, NULL);
+	if (what != NULL && str_eq(what, "stop")) {
+		sandbox_for_all(call->srv, stop_adopted, NULL);
+		sandbox_for_all(call->srv, stop_rest, NULL);
+	}
 	rc = api_reply(call, 204, NULL);
 	(void)!ftruncate(call->srv->lock_fd, 0); /* else whoever wants the next one waits a while */
 	server_stop(call->srv);

@@ -225,6 +225,12 @@ def test_many_that_do_not_answer_keep_nobody_from_being_served(tmp):
             instance.start(**IMPATIENT)
             instance.ok(other, "true")
             equal([is_awaited(instance, box) for box in boxes], [True] * len(boxes))
+            asked = Asked(instance, "POST", "/v1/shutdown", {"sandboxes": "stop"})
+            instance.wait_event("sandbox.stopped", other)
+            instance.stop()  # whoever ends it does not wait for them
+            asked.leave()
+            instance.start(**IMPATIENT)
+            equal([is_awaited(instance, box) for box in boxes], [True] * len(boxes))
         finally:
             for keeper in keepers:
                 os.kill(keeper, signal.SIGCONT)
