@@ -10,7 +10,7 @@
 #include "base/str.h"
 
 #define AT_ONCE_MAX 16 /* sandboxes that are seen to at a time */
-/* How long the start waits for one of them; and, when it has taken long, for one more. */
+/* How long the start waits for one of them; and, when it has taken long and as many were left, for one more. */
 #define PATIENCE_NS (5 * NS_PER_S)
 #define LONG_NS     (10 * NS_PER_S)
 #define HASTE_NS    (NS_PER_S / 4)
@@ -219,7 +219,7 @@ struct recovery {
 	size_t n, next;
 	uint64_t begun_ns;
 	struct list busy; /* struct recovering: those that are waited for */
-	unsigned int n_busy;
+	unsigned int n_busy, n_left;
 	struct waiters changed;
 };
 
@@ -283,7 +283,8 @@ static void begin_next(struct recovery *r)
 
 static uint64_t left_at(const struct recovering *one)
 {
-	bool hastes = one->begun_ns - one->r->begun_ns > LONG_NS || fault_at("sandbox.awaited");
+	bool is_late = one->begun_ns - one->r->begun_ns > LONG_NS,
+	     hastes = (is_late && one->r->n_left >= AT_ONCE_MAX) || fault_at("sandbox.awaited");
 
 	return one->begun_ns + (hastes ? HASTE_NS : PATIENCE_NS);
 }
@@ -294,6 +295,7 @@ static void leave(struct recovering *one)
 		one->sb->name);
 	one->sb->awaited = true;
 	no_longer_busy(one);
+	one->r->n_left++;
 	one->r = NULL;
 }
 
