@@ -9,7 +9,7 @@
  *	   +-----+--removing-+   running <-> suspended -> stopped, creating (rewind)
  *
  * (1) A sandbox is in the catalogue before anything of it runs, and leaves it before its files do: what the catalogue does not know is deleted at the next start.
- * (2) keeper is set exactly while creating, running or paused, and while a suspended one is being resumed.
+ * (2) keeper is set exactly while creating, running or paused, and while a suspended one is being resumed; not while awaited, which nobody sees who found it with sandbox_find().
  * (3) Whoever changes a sandbox holds its lock; events of its keeper need none.
  */
 #include "api/sandbox_parts.h"
