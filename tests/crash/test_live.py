@@ -24,6 +24,7 @@ NEEDS = ("root", "cgroup2")
 # Points that a process passes which can still write to the log of points.
 LOGGED = [
     "live.capture.begun",
+    "live.capture.freeze",
     "live.capture.frozen",
     "live.capture.looked",
     "live.capture.released",
@@ -75,8 +76,8 @@ SAYS = {
 ALSO = ["snapshot.commit.before", "snapshot.commit.after", "snapshot.durable.before", "rewind.commit.before", "rewind.commit.after"]
 OF_CAYD = ("live.take.", "live.restore.before", "live.restore.after", "snapshot.", "rewind.")
 # After these the source is lost: its registers may have been changed. (That of the rewind is stopped on purpose.)
-LOSES = {"live.dump.hang.looked", "live.dump.hang.twins", "live.dump.looked", "live.dump.twins", "live.dump.released_one", "live.capture.begun", "live.capture.frozen", "live.capture.looked",
-         "live.capture.released", "live.capture.stopped"}
+LOSES = {"live.dump.hang.looked", "live.dump.hang.twins", "live.dump.looked", "live.dump.twins", "live.dump.released_one", "live.capture.begun", "live.capture.freeze", "live.capture.frozen",
+         "live.capture.looked", "live.capture.released", "live.capture.stopped"}
 
 COUNTER = """
 import os, sys, threading
