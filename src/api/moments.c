@@ -14,8 +14,9 @@
 #include "base/str.h"
 #include "checkpoint/epoch.h"
 
-#define CAPTURE_NS (120 * NS_PER_S)
-#define PAUSE_NS   (20 * NS_PER_MS)
+#define CAPTURE_NS  (120 * NS_PER_S)
+#define PAUSE_NS    (20 * NS_PER_MS)
+#define PATIENCE_NS (4 * NS_PER_S)
 
 /* --- holders --- */
 
@@ -351,7 +352,7 @@ static const struct epoch_steps with_processes = {
 
 static struct epoch epoch_of(struct moment *m, const struct epoch_steps *steps)
 {
-	return (struct epoch){ holders, ARRAY_SIZE(holders), steps, m, NULL };
+	return (struct epoch){ holders, ARRAY_SIZE(holders), steps, m, NULL, PATIENCE_NS };
 }
 
 bool moment_is_sealed(const struct sandbox *sb)

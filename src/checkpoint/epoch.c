@@ -33,13 +33,14 @@ static void save_holders(const struct epoch *e)
 }
 
 /* The message alone reads as if it could never be: @err is what stood in the way the last time. */
-static int busy_each_time(const struct epoch *e, uint64_t begun_ns, struct err *err)
+static int busy_each_time(
+	const struct epoch *e, unsigned int tries, uint64_t spent_ns, struct err *err)
 {
 	if (err->hint[0] != '\0')
 		return -EBUSY;
 	return err_hint(err, -EBUSY,
-		"tried %d times in %.1f s, and each time the programs had something under way that passes: try again%s%s",
-		EPOCH_TRIES, (double)(clock_now_ns() - begun_ns) / (double)NS_PER_S,
+		"tried %u time%s in %.1f s, and each time the programs had something under way that passes: try again%s%s",
+		tries, tries == 1 ? "" : "s", (double)spent_ns / (double)NS_PER_S,
 		e->instead != NULL ? ", or " : "", e->instead != NULL ? e->instead : "");
 }
 
@@ -50,6 +51,8 @@ static int stop_all(const struct epoch *e, struct err *err)
 
 	for (unsigned int tries = 1;; tries++) {
 		struct err why = { 0 };
+		uint64_t spent_ns;
+		bool last;
 		int rc = stop_holders(e, err);
 
 		if (rc < 0 || e->steps->freeze == NULL)
@@ -58,9 +61,11 @@ static int stop_all(const struct epoch *e, struct err *err)
 		if (rc == 0)
 			return 0;
 		let_go(e, e->n_holders);
-		if (why.code != ERR_BUSY || tries == EPOCH_TRIES) {
+		spent_ns = clock_now_ns() - begun_ns;
+		last = tries == EPOCH_TRIES || (e->patience_ns != 0 && spent_ns >= e->patience_ns);
+		if (why.code != ERR_BUSY || last) {
 			*err = why;
-			return why.code == ERR_BUSY ? busy_each_time(e, begun_ns, err) : rc;
+			return why.code == ERR_BUSY ? busy_each_time(e, tries, spent_ns, err) : rc;
 		}
 		e->steps->wait(e->of);
 	}

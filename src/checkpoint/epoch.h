@@ -47,6 +47,7 @@ struct epoch_steps {
 /**
  * struct epoch - one capture; all borrowed. @of goes to every function.
  * @instead: what whoever asks can do where something stands in the way each time, as the end of "try again, or ..."; NULL = nothing.
+ * @patience_ns: when that is over no further freeze is tried, of EPOCH_TRIES; 0 = never. One may take all of the 2 s that a process has to stand still.
  */
 struct epoch {
 	const struct holder *holders;
@@ -54,6 +55,7 @@ struct epoch {
 	const struct epoch_steps *steps;
 	void *of;
 	const char *instead;
+	uint64_t patience_ns;
 };
 
 #define EPOCH_TRIES 8 /* of a freeze that finds something in its way */

@@ -65,7 +65,7 @@ def test_who_does_not_stand_still_at_once(tmp):
                 error = raises(cay.ApiError, fork_live, instance, box)
                 equal(error.code, "busy")
                 contains(error.message, says)
-                contains(error.hint, "tried 8 times")
+                contains(error.hint, "tried ")
             equal(ask(instance, box, run, "here"), "0 here\n")
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of an epoch, written down by holders and steps that do nothing else. */
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "checkpoint/epoch.h"
 #include "t.h"
@@ -64,12 +65,13 @@ typedef int verb_fn(const struct epoch *e, struct err *err);
 
 /* What was said, and how it ended. Static. */
 static struct err err;
+static uint64_t patience_ns;
 
 static const char *run(verb_fn *verb, const struct epoch_steps *how, const char *fails,
 	enum err_code code, unsigned int times)
 {
 	static struct record r;
-	const struct epoch e = { holders, ARRAY_SIZE(holders), how, &r, "do without" };
+	const struct epoch e = { holders, ARRAY_SIZE(holders), how, &r, "do without", patience_ns };
 	int rc;
 
 	err = (struct err){ 0 };
@@ -143,6 +145,19 @@ TEST(who_was_busy_each_time_is_said_to_have_been)
 	(void)run(epoch_take, &steps, "all.freeze", ERR_BUSY, EPOCH_TRIES);
 	check(str_starts(err.hint, "tried 8 times in "));
 	check(str_ends(err.hint, "try again, or do without"));
+}
+
+/* A process that does not stand still costs all of the sandbox the whole of each try. */
+TEST(where_patience_is_over_there_is_no_further_try)
+{
+	patience_ns = 1;
+	check_str(run(epoch_stop, &steps, "all.freeze", ERR_BUSY, EPOCH_TRIES),
+		STOPPED " b.go a.go -> busy");
+	check(str_starts(err.hint, "tried 1 time in "));
+	patience_ns = 3600 * NS_PER_S;
+	check_str(run(epoch_take, &steps, "all.freeze", ERR_BUSY, 1),
+		AGAIN STOPPED " all.capture a.save b.save c.save " GONE);
+	patience_ns = 0;
 }
 
 TEST(saved_in_order_loaded_in_reverse)
