@@ -173,12 +173,8 @@ struct dump_name {
 	bool replaced;
 	bool regular;           /* it is such a file, and not of the sandbox's root alone */
 	struct image_file file; /* of a regular one: what is there */
-};
-
-/** struct dump_linked - the other name of the file that was looked for last, of those whose name was removed. dump_names.c */
-struct dump_linked {
-	uint64_t device, inode; /* as of /proc/PID/maps */
-	char *name;             /* NULL = it has none in its directory */
+	bool sought; /* a removed one has been looked for under another name: @linked, NULL = it has none in its directory */
+	char *linked;
 };
 
 /** struct dump_piece - where process @process maps @length bytes of some shared memory, from @offset of it on. dump_shared.c */
@@ -244,7 +240,6 @@ struct dump {
 	struct dump_name
 		*names; /* of files that are mapped, looked up once for all that map them */
 	size_t n_names, next_name;
-	struct dump_linked linked;
 	pid_t left_behind; /* by seizer_stop(): all are let go again */
 	struct buf seized; /* what seizer_stop() has left, or the keeper has learned */
 	struct dump_chain *chains;

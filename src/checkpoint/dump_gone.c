@@ -305,8 +305,9 @@ void dump_gone_fini(struct dump *d)
 		fd_close(&d->gone[i].program);
 	}
 	free(d->gone);
-	for (size_t i = 0; i < d->n_names; i++)
+	for (size_t i = 0; i < d->n_names; i++) {
 		free(d->names[i].text);
+		free(d->names[i].linked);
+	}
 	free(d->names);
-	free(d->linked.name);
 }

@@ -150,11 +150,11 @@ static bool may_be_replaced(const struct proc_map *m, dev_t plain)
 }
 
 /* Relatives map the same files one after the other, so the next one is most often the one behind the last. */
-static const struct dump_name *find_name(struct dump *d, const struct proc_map *m)
+static struct dump_name *find_name(struct dump *d, const struct proc_map *m)
 {
 	for (size_t i = 0; i < d->n_names; i++) {
 		size_t at = (d->next_name + i) % d->n_names;
-		const struct dump_name *name = &d->names[at];
+		struct dump_name *name = &d->names[at];
 
 		if (name->inode != m->inode || name->device != makedev(m->major, m->minor) ||
 			name->size != m->name_size ||
@@ -297,24 +297,25 @@ static char *find_linked(int root, const char *folder, const struct proc_map *m)
 	return name;
 }
 
-/* What a program has linked to another name in the same directory before it removed the one by which it is mapped. Relatives map the same. Return: to be freed, or NULL. */
+/* What a program has linked to another name in the same directory before it removed the one by which it is mapped. Return: to be freed, or NULL. */
 static char *linked_name(struct dump *d, int root, const struct proc_map *m)
 {
 	const char *slash = memrchr(m->name, '/', m->name_size);
-	struct dump_linked *known = &d->linked;
+	struct dump_name *known;
 	char folder[PATH_MAX];
 
-	if (slash == NULL || m->name_size >= sizeof(folder) || is_in_memory(d, m) ||
-		dump_shared_open(d, m) != IMAGE_NONE)
+	if (slash == NULL || m->name_size >= sizeof(folder) || !may_be_literal(d, m) ||
+		is_in_memory(d, m) || dump_shared_open(d, m) != IMAGE_NONE)
 		return NULL;
-	if (known->inode != m->inode || known->device != makedev(m->major, m->minor)) {
+	/* has_its_name() has found it just now, or added it */
+	known = &d->names[d->next_name - 1];
+	/* one that goes through all of a directory is enough, however many map it */
+	if (!known->sought) {
 		(void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - m->name) + 1, m->name);
-		free(known->name);
-		*known = (struct dump_linked){ .device = makedev(m->major, m->minor),
-			.inode = m->inode,
-			.name = find_linked(root, folder, m) };
+		known->linked = find_linked(root, folder, m);
+		known->sought = true;
 	}
-	return known->name == NULL ? NULL : str_dup(known->name);
+	return known->linked == NULL ? NULL : str_dup(known->linked);
 }
 
 /* The name by which @m is found in @root, whose own files are on @plain; or one that ends in "(deleted)" when it has none. */
