@@ -240,31 +240,35 @@ static bool is_bound_to(const struct unix_row *row, const struct stat *st)
 	return S_ISSOCK(st->st_mode) && (uint32_t)st->st_ino == row->file;
 }
 
-#define FOLDER_SIZE (sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1)
+#define LOOKS 8 /* for a name, while somebody on the machine renames or mounts just then */
 
 /* The directory in which @path names something. */
-static void folder_of(const char *path, char ret[FOLDER_SIZE])
+static void folder_of(const char *path, char ret[PATH_MAX])
 {
 	const char *slash = strrchr(path, '/');
 
 	if (slash == NULL)
-		(void)snprintf(ret, FOLDER_SIZE, ".");
+		(void)snprintf(ret, PATH_MAX, ".");
 	else
-		(void)snprintf(ret, FOLDER_SIZE, "%.*s", (int)(slash - path), path);
+		(void)snprintf(ret, PATH_MAX, "%.*s", (int)(slash - path), path);
 }
 
 /* Links that begin at the root (/var/run) lead on below @top, where that is one, and not below ours. */
 static int open_below(int top, bool is_root, const char *path, int flags)
 {
-	return raw_openat2(top, path, flags | O_NOFOLLOW, 0, is_root ? RESOLVE_IN_ROOT : 0);
+	int fd = -EAGAIN;
+
+	for (int i = 0; i < LOOKS && fd == -EAGAIN; i++)
+		fd = raw_openat2(top, path, flags, 0, is_root ? RESOLVE_IN_ROOT : 0);
+	return fd;
 }
 
 static int open_folder(int top, bool is_root, const char *path, int flags)
 {
-	char folder[FOLDER_SIZE];
+	char folder[PATH_MAX];
 
 	folder_of(path, folder);
-	return raw_openat2(top, folder, flags | O_DIRECTORY, 0, is_root ? RESOLVE_IN_ROOT : 0);
+	return open_below(top, is_root, folder, flags | O_DIRECTORY);
 }
 
 /* Under which name what @row is bound to is found in directory @fd now, into @ret. Takes @fd. */
@@ -287,18 +291,6 @@ static bool find_in(int fd, const struct unix_row *row, struct buf *ret)
 	if (dir != NULL)
 		(void)closedir(dir);
 	return found;
-}
-
-/* The same of the directory in which it was called @path. @ret: an absolute path, where @path is one without its beginning. */
-static bool find_file(
-	int top, bool is_root, const char *path, const struct unix_row *row, struct buf *ret)
-{
-	const char *slash = strrchr(path, '/');
-
-	buf_char(ret, '/');
-	if (slash != NULL)
-		buf_add(ret, path, (size_t)(slash - path) + 1);
-	return find_in(open_folder(top, is_root, path, O_RDONLY), row, ret);
 }
 
 /* Where @link of /proc/PID leads. */
@@ -325,20 +317,80 @@ struct spot {
 	bool moved; /* that has another name: @place, empty where it cannot be made again by it */
 	nlink_t links; /* of it */
 	struct stat st;
+	struct stat folder; /* in which it is looked for, where it has moved */
 	struct buf place;
 };
+
+/* The same of the directory in which it was called @path. Its place: an absolute path, where @path is one without its beginning. */
+static bool find_file(
+	struct spot *spot, int top, bool is_root, const char *path, const struct unix_row *row)
+{
+	const char *slash = strrchr(path, '/');
+	int fd = open_folder(top, is_root, path, O_RDONLY);
+
+	buf_char(&spot->place, '/');
+	if (slash != NULL)
+		buf_add(&spot->place, path, (size_t)(slash - path) + 1);
+	if (fd < 0 || fstat(fd, &spot->folder) < 0)
+		fd_close(&fd);
+	return find_in(fd, row, &spot->place);
+}
+
+/* Nobody comes there by its name, which may be that of another now. */
+static bool works_in_removed(const struct dump_process *p)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path) - 1);
+	struct stat st;
+
+	if (n <= 0)
+		return true;
+	path[n] = '\0';
+	return dump_is_gone(path, (size_t)n) &&
+	       (fstatat(p->tracee.proc, "cwd", &st, 0) < 0 || !dump_is_called(p, path, &st));
+}
+
+/* Where @path of who works in a directory of the sandbox leads, from its root @root on: links that begin at the root lead on below that one. */
+static bool from_root(const struct dump_process *p, int root, const char *path, char ret[PATH_MAX])
+{
+	cleanup_fd int there = -1;
+	struct stat st, now;
+	ssize_t n = readlinkat(p->tracee.proc, "cwd", ret, PATH_MAX - 1);
+
+	if (n <= 0 || (size_t)n + 1 + strlen(path) >= PATH_MAX || has_own_root(p) ||
+		works_in_removed(p))
+		return false;
+	ret[n] = '\0';
+	there = open_below(root, true, ret, O_PATH | O_DIRECTORY);
+	if (there < 0 || fstat(there, &st) < 0 || fstatat(p->tracee.proc, "cwd", &now, 0) < 0 ||
+		st.st_dev != now.st_dev || st.st_ino != now.st_ino)
+		return false;
+	(void)snprintf(ret + n, PATH_MAX - (size_t)n, "/%s", path);
+	return true;
+}
 
 static void look(struct spot *spot, const struct dump_process *p, const char *link,
 	const char *path, const struct unix_row *row)
 {
-	cleanup_fd int top = openat(p->tracee.proc, link, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	const bool is_root = str_eq(link, "root");
-	cleanup_fd int file = top < 0 ? -1 : open_below(top, is_root, path, O_PATH);
+	cleanup_fd int top = openat(p->tracee.proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	bool is_root = str_eq(link, "root");
+	cleanup_fd int file = -1;
+	char whole[PATH_MAX];
 
+	if (!is_root && top >= 0 && from_root(p, top, path, whole)) {
+		path = whole + strspn(whole, "/");
+		is_root = true;
+	}
+	if (!is_root) {
+		fd_close(&top);
+		top = openat(p->tracee.proc, link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (top >= 0)
+		file = open_below(top, is_root, path, O_PATH | O_NOFOLLOW);
 	buf_reset(&spot->place);
 	spot->there = file >= 0 && fstat(file, &spot->st) == 0;
 	spot->found = spot->there && is_bound_to(row, &spot->st);
-	spot->moved = top >= 0 && !spot->found && find_file(top, is_root, path, row, &spot->place);
+	spot->moved = top >= 0 && !spot->found && find_file(spot, top, is_root, path, row);
 	spot->links = spot->found ? spot->st.st_nlink : 0;
 }
 
@@ -383,20 +435,6 @@ static bool look_from_roots(struct spot *spot, const struct dump *d, const struc
 		return false;
 	}
 	return spot->found || spot->moved;
-}
-
-/* Nobody comes there by its name, which may be that of another now. */
-static bool works_in_removed(const struct dump_process *p)
-{
-	char path[PATH_MAX];
-	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path) - 1);
-	struct stat st;
-
-	if (n <= 0)
-		return true;
-	path[n] = '\0';
-	return dump_is_gone(path, (size_t)n) &&
-	       (fstatat(p->tracee.proc, "cwd", &st, 0) < 0 || !dump_is_called(p, path, &st));
 }
 
 /* Another that was bound to the same name, and whose file was given another one, too: each is bound to it anew before it is renamed. */

@@ -171,7 +171,7 @@ static void check_lost(const struct lost *l)
 /** struct elsewhere - sockets whose files were moved to another directory, and those whose directory is a link. */
 struct elsewhere {
 	char listened[128], lettered[128], linked[128];
-	int listener, waiting, letters, sender, behind, client;
+	int listener, waiting, letters, sender, behind, client, near;
 };
 
 static struct elsewhere move_away(const char *place)
@@ -193,6 +193,7 @@ static struct elsewhere move_away(const char *place)
 	MUST(write(e.sender, "letter", 6) == 6);
 	e.behind = bound(e.linked, SOCK_STREAM);
 	e.client = connected("deep/sixteen", SOCK_STREAM);
+	e.near = bound("run/seventeen", SOCK_STREAM);
 	return e;
 }
 
@@ -216,6 +217,8 @@ static void check_elsewhere(const struct elsewhere *e)
 	MUST((served = accept(e->behind, NULL, NULL)) >= 0);
 	object_talk(e->client, served);
 	must_serve(e->behind, "deep/sixteen");
+	must_be_called(e->near, "run/seventeen");
+	must_serve(e->near, "deep/seventeen");
 }
 
 int main(void)
