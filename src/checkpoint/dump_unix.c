@@ -414,7 +414,7 @@ static void look_elsewhere(
 	buf_reset(&spot->place);
 	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", file);
 	n = readlink(link, now, sizeof(now) - 1);
-	if (n <= 1 || folder < 0 || has_own_root(s->p))
+	if (n <= 1 || folder < 0 || fstat(folder, &spot->folder) < 0 || has_own_root(s->p))
 		return;
 	now[n] = '\0';
 	if (fstatat(root, now + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 && is_bound_to(row, &st))
@@ -437,21 +437,67 @@ static bool look_from_roots(struct spot *spot, const struct dump *d, const struc
 	return spot->found || spot->moved;
 }
 
-/* Another that was bound to the same name, and whose file was given another one, too: each is bound to it anew before it is renamed. */
-static bool has_namesake(struct dump *d, const struct image_description *out)
-{
-	const uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*out));
-	const char *bytes = d->image.tables[TABLE_BYTES].p;
+/** struct renamed - a socket whose file was given another name. */
+struct renamed {
+	uint32_t at_least; /* the index of its description */
+	dev_t device;      /* of the directory in which it was bound */
+	ino_t inode;
+	struct image_span path;
+};
 
-	for (uint32_t i = 0; i < n; i++) {
+static struct renamed *renamed;
+static size_t n_renamed;
+
+/* Of an address in the files; it ends with the image's own NUL at the latest. */
+static const char *last_name(const struct dump *d, struct image_span path)
+{
+	const char *name = d->image.tables[TABLE_BYTES].p + path.offset +
+			   offsetof(struct sockaddr_un, sun_path);
+	const char *slash = strrchr(name, '/');
+
+	return slash == NULL ? name : slash + 1;
+}
+
+/* Who only looks goes on behind what is refused: of that there is no description. */
+static bool is_carried(struct dump *d, const struct renamed *one)
+{
+	const uint32_t n =
+		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
+
+	for (uint32_t i = one->at_least; i < n; i++) {
 		const struct image_description *o = dump_description(d, i);
 
-		if ((o->kind == DESCRIPTION_LISTEN || o->kind == DESCRIPTION_SOCKET) &&
-			o->place.length > 0 && o->path.length == out->path.length &&
-			memcmp(bytes + o->path.offset, bytes + out->path.offset,
-				out->path.length) == 0)
+		if (o->place.length > 0 && o->path.offset == one->path.offset)
 			return true;
 	}
+	return false;
+}
+
+/*
+ * Another that was bound to the same name, and whose file was given another one, too: each is bound to it anew before it is renamed. A name may be spelt otherwise, and be another in
+ * another root: what counts is the directory.
+ */
+static bool has_namesake(struct dump *d, const struct image_description *out, const struct stat *in)
+{
+	const struct renamed one = {
+		.at_least = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*out)),
+		.device = in->st_dev,
+		.inode = in->st_ino,
+		.path = out->path,
+	};
+	struct renamed *more;
+
+	for (size_t i = 0; i < n_renamed; i++) {
+		if (renamed[i].device == one.device && renamed[i].inode == one.inode &&
+			is_carried(d, &renamed[i]) &&
+			str_eq(last_name(d, renamed[i].path), last_name(d, one.path)))
+			return true;
+	}
+	more = realloc(renamed, (n_renamed + 1) * sizeof(*more));
+	if (more == NULL)
+		abort();
+	renamed = more;
+	renamed[n_renamed++] = one;
 	return false;
 }
 
@@ -488,7 +534,7 @@ static int check_name(
 			s, err, "a socket whose name is seen from a directory that was removed");
 	else if (needs_file && spot.links > 1)
 		rc = subject_refuse(s, err, "a socket whose file has a further name (link(2))");
-	else if (needs_file && spot.moved && has_namesake(d, &s->out))
+	else if (needs_file && spot.moved && has_namesake(d, &s->out, &spot.folder))
 		rc = subject_refuse(s, err,
 			"a socket that was bound to the same name as another, and both were renamed");
 	else if (needs_file && spot.moved)

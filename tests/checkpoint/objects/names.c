@@ -62,18 +62,22 @@ static void must_receive(int fd, const char *name)
 	MUST(close(sender) == 0);
 }
 
-/* A server in a root directory of its own, which was bound to @name: before that, or there. It answers once. */
+/* A server in a root directory of its own, which was bound to @name: before that, or there. What ends in ".new" is renamed there. It answers once. */
 static pid_t jailed(const char *place, const char *name, bool before)
 {
 	int listener = before ? bound(name, SOCK_STREAM) : -1, told[2], served;
 	pid_t pid;
-	char byte = 'j';
+	char byte = 'j', final[128];
 
 	MUST(pipe(told) == 0 && (pid = fork()) >= 0);
 	if (pid == 0) {
 		MUST(chroot(place) == 0 && chdir("/") == 0);
 		if (!before)
 			listener = bound(name, SOCK_STREAM);
+		if (strstr(name, ".new") != NULL) {
+			(void)snprintf(final, sizeof(final), "%.*s", (int)strlen(name) - 4, name);
+			MUST(rename(name, final) == 0);
+		}
 		MUST(write(told[1], "", 1) == 1);
 		MUST((served = accept(listener, NULL, NULL)) >= 0);
 		MUST(write(served, &byte, 1) == 1);
@@ -229,7 +233,7 @@ int main(void)
 	struct stat st;
 	struct lost lost;
 	struct elsewhere elsewhere;
-	pid_t inner, outer;
+	pid_t inner, outer, twins[2];
 
 	MUST(mkdtemp(place) != NULL && chdir(place) == 0 && mkdir("deep", 0755) == 0);
 	(void)snprintf(told, sizeof(told), "%s/deep/one.new", place);
@@ -258,11 +262,16 @@ int main(void)
 	inner = jailed(place, "/seven", false);
 	(void)snprintf(told, sizeof(told), "%s/eight", place);
 	outer = jailed("/var", told, true);
+	/* each in a root of its own: these are two names */
+	twins[0] = jailed(place, "/eighteen.new", false);
+	twins[1] = jailed("deep", "/eighteen.new", false);
 
 	object_ready();
 
 	must_answer(inner, "seven");
 	must_answer(outer, "eight");
+	must_answer(twins[0], "eighteen");
+	must_answer(twins[1], "deep/eighteen");
 
 	check_lost(&lost);
 	check_elsewhere(&elsewhere);
