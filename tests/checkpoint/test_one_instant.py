@@ -138,3 +138,30 @@ def test_files_that_cannot_be_captured(tmp):
             error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
             contains(str(error), f"capture sandbox '{box}': Input/output error")
             equal(ask(instance, box, run, "goes_on()"), "True\n")
+
+
+MAPPED = """
+import mmap, sys
+f = open("/var/tmp/mapped", "w+b")
+f.write(bytes(1 << 16))
+f.flush()
+m = mmap.mmap(f.fileno(), 0)
+print("ready", flush=True)
+for line in sys.stdin:
+    m[0] = m[65535] = int(line)
+    print("stored", flush=True)
+"""
+
+
+@require("root", "cgroup2")
+def test_what_is_stored_through_a_mapping_between_two_captures_by_copy(instance):
+    """Where the page was dirty already no time of the file has moved: that it is mapped is how it is known."""
+    with instance.sandbox(limits={"inodes": 1000, "disk_bytes": 16 << 20}) as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", MAPPED)
+        for n in range(1, 6):
+            equal(ask(instance, box, run, str(n)), "stored\n")
+            taken = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+            equal(taken["capture"], "copy")
+            fork = instance.post(f"/v1/snapshots/{taken['id']}/fork", {"live": False})["sandboxes"][0]["id"]
+            equal(instance.ok(fork, "od -An -tu1 -N1 /var/tmp/mapped; tail -c 1 /var/tmp/mapped | od -An -tu1").split(), [str(n)] * 2)
+            instance.remove(fork)
