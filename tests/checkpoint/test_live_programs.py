@@ -234,6 +234,8 @@ REFUSED = {
     "two sockets whose files were called the same, spelt otherwise": (
         "import os, socket; s, t = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX); os.symlink('/tmp', '/var/tmp/t')\n"
         "for n, x in enumerate((s, t)): x.bind(('/tmp/new', '/var/tmp/t/new')[n]); os.rename('/tmp/new', f'/tmp/{n}'); x.listen()", "bound to the same name as another"),
+    "a socket whose name leads through a descriptor": (
+        "import os, socket; s = socket.socket(socket.AF_UNIX); d = os.open('/tmp', os.O_RDONLY); s.bind(f'/proc/self/fd/{d}/s'); s.listen()", "not called as it was bound"),
     "a socket whose file has two names": (
         "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.link('/tmp/s', '/tmp/other'); s.listen()", "has a further name"),
     "a socket whose file was replaced, with one that sends to it": (
