@@ -19,23 +19,25 @@
 #define WAIT_MS 1000
 #define SPENT_NS \
 	(200 * NS_PER_MS) /* of processor time: what was found until then is what there is */
-#define SEEN_MAX 8192     /* sockets that hold something */
-#define MANY     64       /* descriptors */
-
-/** struct found - what the process that looks says. */
-struct found {
-	struct holders sockets, directories;
-};
+#define NOTED_NS             (100 * NS_PER_MS) /* for finding directories, however busy the machine is */
+#define COUNTED_NS           (150 * NS_PER_MS) /* and for counting what they hold */
+#define DIRECTORIES_MS       300
+#define END_MS               100
+#define UNLISTED_SOCKETS     1U
+#define UNLISTED_DIRECTORIES 2U
+#define SEEN_MAX             8192 /* sockets that hold something */
+#define MANY                 64   /* descriptors */
 
 /** struct walk - through the descriptors: of the process that looks. */
 struct walk {
 	void (*add)(
 		struct walk *w, int fds, const char *name); /* one of them; @fds: /proc/PID/fd */
-	struct found *found;
+	struct holders sockets;
 	struct listings listings;
 	const struct cgroup *cg;
 	uint64_t group;
-	uint64_t until_ns;            /* of its processor time */
+	clockid_t clock;
+	uint64_t until_ns;            /* by that clock */
 	unsigned long seen[SEEN_MAX]; /* their inode numbers */
 	size_t n_seen;
 	int32_t pid;
@@ -103,16 +105,15 @@ static void add_socket(struct walk *w, int fds, const char *name)
 	fd = raw_pidfd_getfd(w->pidfd, (int)number);
 	bytes = fd >= 0 && is_unlisted(fd) ? held_by(fd) : 0;
 	if (bytes > 0 && is_new(w, inode))
-		holders_add(&w->found->sockets, w->group, bytes);
+		holders_add(&w->sockets, w->group, bytes);
 }
 
-static void add_directory(struct walk *w, int fds, const char *name)
+static void note_directory(struct walk *w, int fds, const char *name)
 {
 	char target[2] = "";
 
 	if (readlinkat(fds, name, target, 1) == 1 && target[0] == '/')
-		holders_add(
-			&w->found->directories, w->group, listings_bytes(&w->listings, fds, name));
+		listings_note(&w->listings, w->pid, fds, name, w->group);
 }
 
 /* Return: 1 = there is no time left. */
@@ -127,9 +128,10 @@ static int add_process(struct walk *w, int32_t pid)
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	dir = pidfd < 0 ? NULL : opendir(path);
 	w->pidfd = pidfd;
+	w->pid = pid;
 	while (dir != NULL && rc == 0 && (e = readdir(dir)) != NULL) {
 		w->add(w, dirfd(dir), e->d_name);
-		rc = clock_thread_ns() > w->until_ns;
+		rc = clock_read_ns(w->clock) > w->until_ns;
 	}
 	if (dir != NULL)
 		(void)closedir(dir);
@@ -145,6 +147,8 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 	/* all have the same ones */
 	if (n > 0 && w->listings.n_mounts == 0)
 		listings_learn(&w->listings, pids[0]);
+	if (n > 0 && str_eq(name, "init"))
+		listings_began(&w->listings, pids[0]);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = add_process(w, pids[i]);
 	return rc;
@@ -157,59 +161,91 @@ static bool is_by_itself(int to, pid_t parent)
 	       dup2(to, STDIN_FILENO) >= 0 && raw_close_range(STDIN_FILENO + 1, ~0U, 0) == 0;
 }
 
-static void look(struct walk *w, void (*add)(struct walk *, int, const char *))
+static void look(
+	struct walk *w, clockid_t clock, uint64_t ns, void (*add)(struct walk *, int, const char *))
 {
 	w->add = add;
-	w->until_ns = clock_thread_ns() + SPENT_NS;
+	w->clock = clock;
+	w->until_ns = clock_read_ns(clock) + ns;
 	(void)!cgroup_each_leaf(w->cg, add_leaf, w);
 }
 
-static attr_noreturn void look_and_say(const struct cgroup *cg, bool sockets, int to, pid_t parent)
+static bool say(const struct holders *found)
 {
-	static struct found found;
-	static struct walk w = { .found = &found };
+	return write(STDIN_FILENO, found, sizeof(*found)) == (ssize_t)sizeof(*found);
+}
+
+static attr_noreturn void look_and_say(
+	const struct cgroup *cg, unsigned int at, int to, pid_t parent)
+{
+	static struct holders directories;
+	static struct walk w;
 
 	if (!is_by_itself(to, parent))
 		_exit(1);
 	w.cg = cg;
-	if (sockets)
-		look(&w, add_socket);
-	look(&w, add_directory);
-	_exit(write(STDIN_FILENO, &found, sizeof(found)) == (ssize_t)sizeof(found) ? 0 : 1);
+	if (at & UNLISTED_SOCKETS) {
+		look(&w, CLOCK_THREAD_CPUTIME_ID, SPENT_NS, add_socket);
+		if (!say(&w.sockets))
+			_exit(1);
+	}
+	if (at & UNLISTED_DIRECTORIES) {
+		look(&w, CLOCK_MONOTONIC, NOTED_NS, note_directory);
+		listings_add(&w.listings, &directories, w.until_ns + COUNTED_NS);
+		(void)!say(&directories);
+	}
+	_exit(0);
 }
 
-static int hear(int from, struct found *ret)
+static int hear(int from, int ms, struct holders *ret)
 {
 	struct pollfd p = { .fd = from, .events = POLLIN };
 
-	if (poll(&p, 1, WAIT_MS) <= 0)
+	if (poll(&p, 1, ms) <= 0)
 		return -ETIMEDOUT;
 	return read(from, ret, sizeof(*ret)) == (ssize_t)sizeof(*ret) ? 0 : -EIO;
 }
 
+/* One that hangs in a read of the disk, where directories are, ends behind it. Return: has it ended? */
+static bool end(pid_t pid, bool directories)
+{
+	cleanup_fd int pidfd = raw_pidfd_open(pid);
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	(void)kill(pid, SIGKILL);
+	if (pidfd >= 0 && directories)
+		(void)poll(&p, 1, END_MS);
+	return waitpid(pid, NULL, directories ? WNOHANG : 0) != 0;
+}
+
 int unlisted_ask(const struct cgroup *cg, struct holders *sockets, struct holders *directories)
 {
-	static struct found found;
+	static pid_t late; /* it was told to end, and has not */
 	const pid_t keeper = getpid();
+	struct holders found;
+	unsigned int at = sockets != NULL ? UNLISTED_SOCKETS : 0;
 	int ends[2], rc;
 	pid_t pid;
 
+	if (late != 0 && waitpid(late, NULL, WNOHANG) != 0)
+		late = 0;
+	at |= late == 0 ? UNLISTED_DIRECTORIES : 0;
+	if (at == 0)
+		return 0;
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
 	pid = fork();
 	if (pid == 0)
-		look_and_say(cg, sockets != NULL, ends[1], keeper);
+		look_and_say(cg, at, ends[1], keeper);
 	rc = pid < 0 ? -errno : 0;
 	(void)close(ends[1]);
-	if (rc == 0)
-		rc = hear(ends[0], &found);
+	if (rc == 0 && sockets != NULL && (rc = hear(ends[0], WAIT_MS, &found)) == 0)
+		holders_add_all(sockets, &found);
+	if (rc == 0 && (at & UNLISTED_DIRECTORIES) && hear(ends[0], DIRECTORIES_MS, &found) == 0)
+		holders_add_all(directories, &found);
 	(void)close(ends[0]);
-	if (pid > 0 && kill(pid, SIGKILL) == 0)
-		(void)waitpid(pid, NULL, 0);
-	if (rc == 0 && sockets != NULL)
-		holders_add_all(sockets, &found.sockets);
-	if (rc == 0)
-		holders_add_all(directories, &found.directories);
+	if (pid > 0 && !end(pid, at & UNLISTED_DIRECTORIES))
+		late = pid;
 	return rc;
 }
 

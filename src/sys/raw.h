@@ -53,6 +53,12 @@ static inline int raw_pidfd_getfd(int pidfd, int fd)
 	return raw_result(syscall(SYS_pidfd_getfd, pidfd, fd, 0));
 }
 
+/** raw_kcmp() - kcmp(2). Return: 0 = the same, 1 = the first is below in the kernel's order, 2 = above, 3 = others without an order; -errno. */
+static inline int raw_kcmp(pid_t pid1, pid_t pid2, int type, unsigned long idx1, unsigned long idx2)
+{
+	return raw_result(syscall(SYS_kcmp, pid1, pid2, type, idx1, idx2));
+}
+
 /** raw_pidfd_kill() - send @sig to the process behind @pidfd. */
 static inline int raw_pidfd_kill(int pidfd, int sig)
 {

@@ -110,6 +110,34 @@ print("held", flush=True)
 signal.pause()
 """
 
+# The same of a directory that the overlay has in one layer alone, and keeps nothing of.
+LIST_MADE = LIST.replace("import os, signal", "import os, signal\nos.mkdir('/srv/made')").replace("/srv", "/srv/made").replace("('/srv/made/made')", "('/srv/made')")
+
+# One listing, which many have.
+INHERIT = """
+import os, signal
+for i in range(8000):
+    os.mknod(f"/srv/name-{i}")
+fd = os.open("/srv", os.O_RDONLY)
+os.listdir(fd)
+for _ in range(100):
+    if os.fork() == 0:
+        signal.pause()
+print("held", flush=True)
+signal.pause()
+"""
+
+# One listing, too, since no name has changed: of a directory of an image.
+LIST_OLD = """
+import os, signal
+keep, most = [], max((len(names) + len(files), path) for path, names, files in os.walk("/usr"))
+while len(keep) * most[0] < 3000 * 400 and len(keep) < 3500:
+    keep.append(os.open(most[1], os.O_RDONLY))
+    os.listdir(keep[-1])
+print("held", flush=True)
+signal.pause()
+"""
+
 # As file managers and indexers have them; and more that are not listed.
 BROWSE = """
 import os, signal
@@ -241,6 +269,26 @@ def test_directories_may_be_open(tmp):
         equal(held(instance, box, run), b"held\n")
         check_goes_on(instance, box, run)
         equal(instance.ok(box, "find /etc /usr/bin /usr/include > /dev/null 2>&1; echo found"), "found\n")
+
+
+def check_may_be_open(tmp, script):
+    with server(tmp, ALWAYS) as instance, instance.sandbox(limits=dict(LIMITS, files=4096)) as box:
+        run = hold(instance, box, script)
+        equal(held(instance, box, run), b"held\n")
+        check_goes_on(instance, box, run)
+
+
+def test_directories_that_are_in_one_layer_may_be_open(tmp):
+    check_may_be_open(tmp, LIST_MADE)
+
+
+def test_a_directory_that_was_opened_once_is_held_once(tmp):
+    """However many processes have it."""
+    check_may_be_open(tmp, INHERIT)
+
+
+def test_a_directory_that_has_not_changed_is_held_once(tmp):
+    check_may_be_open(tmp, LIST_OLD)
 
 
 def test_what_its_gateway_holds_is_not_its_own(tmp):
