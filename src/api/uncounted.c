@@ -20,7 +20,9 @@
 #define AGAIN_NS  (4 * NS_PER_S) /* and four times as long, twice */
 #define AGAIN_MAX (64 * NS_PER_S)
 #define REST_NS \
-	(8 * NS_PER_MS) /* for each that was asked, until all are asked again: some twenty times what that costs */
+	(8 * NS_PER_MS) /* for each that was asked, until all are asked again: some twenty times what that costs where nothing is looked at one by one */
+#define REST_TIMES \
+	20 /* as long as what was looked at one by one took of a processor, and no longer than AGAIN_MAX */
 
 /* Each processor keeps pages that were freed for itself, up to an eighth of all between them: who takes those takes none that was called free. */
 static uint64_t kept_free(const char *zoneinfo)
@@ -94,7 +96,8 @@ static bool any_runs(struct server *srv)
 /** struct round - all keepers are asked. */
 struct round {
 	size_t asked;
-	bool settled; /* none holds too much, and all have answered */
+	uint64_t spent_ns; /* of processors, by the keepers */
+	bool settled;      /* none holds too much, and all have answered */
 };
 
 static void ask(struct sandbox *sb, const void *arg)
@@ -117,6 +120,7 @@ static void ask(struct sandbox *sb, const void *arg)
 	if (rc == 0 && json_integer_value(json_object_get(answer, "uncounted_bytes")) > 0)
 		log_debug("memory", "programs of sandbox '%s' hold %lld bytes uncounted", sb->id,
 			json_integer_value(json_object_get(answer, "uncounted_bytes")));
+	r->spent_ns += (uint64_t)json_integer_value(json_object_get(answer, "spent_ns"));
 	/* those of before know nothing of it */
 	if ((rc < 0 && err.code == ERR_TIMEOUT) ||
 		(rc == 0 && !json_is_true(json_object_get(answer, "settled"))))
@@ -130,9 +134,13 @@ static void ask_all(void *arg)
 	struct uncounted *u = &srv->uncounted;
 	const uint64_t began_ns = clock_now_ns();
 	struct round round = { .settled = true }, *r = &round;
+	uint64_t rest_ns;
 
 	sandbox_for_all(srv, ask, &r);
-	u->due_ns = began_ns + (round.asked * REST_NS > LOOK_NS ? round.asked * REST_NS : LOOK_NS);
+	rest_ns = REST_TIMES * round.spent_ns;
+	rest_ns = rest_ns < AGAIN_MAX ? rest_ns : AGAIN_MAX;
+	rest_ns = rest_ns > round.asked * REST_NS ? rest_ns : round.asked * REST_NS;
+	u->due_ns = began_ns + (rest_ns > LOOK_NS ? rest_ns : LOOK_NS);
 	uncounted_asked(u, round.settled, clock_now_ns());
 	u->asking = false;
 }
@@ -147,9 +155,9 @@ void uncounted_settle(struct server *srv)
 		!any_runs(srv))
 		return;
 	u->due_ns = clock_now_ns() + LOOK_NS;
-	if (file_read_at(AT_FDCWD, MEMORY, &memory) < 0 ||
-		file_read_at(AT_FDCWD, ZONES, &zones) < 0)
+	if (file_read_at(AT_FDCWD, MEMORY, &memory) < 0)
 		return;
+	(void)!file_read_at(AT_FDCWD, ZONES, &zones); /* some containers do not show it */
 	u->seen = uncounted_of(buf_cstr(&memory), buf_cstr(&zones), &total);
 	if (uncounted_has_grown(u, u->seen, total))
 		u->wait_ns = 0;
