@@ -110,6 +110,12 @@ print("held", flush=True)
 signal.pause()
 """
 
+# The same behind many others.
+LIST_LAST = LIST.replace("keep = []", """keep = []
+for i in range(300):
+    os.mkdir(f"/root/{i}")
+    keep.append(os.open(f"/root/{i}", os.O_RDONLY))""")
+
 # The same of a directory that the overlay has in one layer alone, and keeps nothing of.
 LIST_MADE = LIST.replace("import os, signal", "import os, signal\nos.mkdir('/srv/made')").replace("/srv", "/srv/made").replace("('/srv/made/made')", "('/srv/made')")
 
@@ -260,6 +266,11 @@ def test_what_is_counted_may_be_held(tmp):
 def test_who_keeps_too_many_listings_is_ended_and_told(tmp):
     with server(tmp, SOON) as instance, instance.sandbox(limits=dict(LIMITS, files=4096)) as box:
         check_ended(instance, box, hold(instance, box, LIST))
+
+
+def test_many_others_hide_no_listings(tmp):
+    with server(tmp, SOON) as instance, instance.sandbox(limits=dict(LIMITS, files=4096)) as box:
+        check_ended(instance, box, hold(instance, box, LIST_LAST))
 
 
 def test_directories_may_be_open(tmp):
