@@ -415,6 +415,7 @@ static void forget_all(struct dump *d)
 	free(d->epolls);
 	free(d->sockets);
 	free(d->resting);
+	free(d->renamed);
 	free(d->processes);
 }
 

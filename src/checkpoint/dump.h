@@ -222,6 +222,8 @@ struct dump {
 	size_t n_copies;
 	struct dump_resting *resting;
 	size_t n_resting;
+	struct dump_renamed *renamed; /* dump_unix.c */
+	size_t n_renamed;
 	struct dump_terminal *terminals;
 	size_t n_terminals;
 	int masters[TEMPLATE_SLOTS_MAX +

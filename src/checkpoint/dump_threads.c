@@ -201,7 +201,7 @@ static int read_told(const struct dump_process *p, size_t i, struct image_thread
 	return stack->result < 0 ? (int)stack->result : tid->result < 0 ? (int)tid->result : 0;
 }
 
-/* The first thread's is in what was read of the process. */
+/* The first thread's is in what was read of the process, where some kernels write newlines and backslashes otherwise. */
 static int read_name(const struct dump_process *p, pid_t tid, struct image_thread *out)
 {
 	cleanup_buf struct buf text = BUF_INIT(4096);
@@ -210,7 +210,7 @@ static int read_name(const struct dump_process *p, pid_t tid, struct image_threa
 	int rc;
 
 	_Static_assert(sizeof(out->name) == sizeof(p->stat.name), "it is as long");
-	if (tid == p->tracee.host) {
+	if (tid == p->tracee.host && strchr(p->stat.name, '\\') == NULL) {
 		memcpy(out->name, p->stat.name, sizeof(out->name));
 		return 0;
 	}

@@ -437,16 +437,13 @@ static bool look_from_roots(struct spot *spot, const struct dump *d, const struc
 	return spot->found || spot->moved;
 }
 
-/** struct renamed - a socket whose file was given another name. */
-struct renamed {
+/** struct dump_renamed - a socket whose file was given another name. */
+struct dump_renamed {
 	uint32_t at_least; /* the index of its description */
 	dev_t device;      /* of the directory in which it was bound */
 	ino_t inode;
 	struct image_span path;
 };
-
-static struct renamed *renamed;
-static size_t n_renamed;
 
 /* Of an address in the files; it ends with the image's own NUL at the latest. */
 static const char *last_name(const struct dump *d, struct image_span path)
@@ -459,7 +456,7 @@ static const char *last_name(const struct dump *d, struct image_span path)
 }
 
 /* Who only looks goes on behind what is refused: of that there is no description. */
-static bool is_carried(struct dump *d, const struct renamed *one)
+static bool is_carried(struct dump *d, const struct dump_renamed *one)
 {
 	const uint32_t n =
 		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
@@ -479,25 +476,27 @@ static bool is_carried(struct dump *d, const struct renamed *one)
  */
 static bool has_namesake(struct dump *d, const struct image_description *out, const struct stat *in)
 {
-	const struct renamed one = {
+	const struct dump_renamed one = {
 		.at_least = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*out)),
 		.device = in->st_dev,
 		.inode = in->st_ino,
 		.path = out->path,
 	};
-	struct renamed *more;
+	struct dump_renamed *more;
 
-	for (size_t i = 0; i < n_renamed; i++) {
-		if (renamed[i].device == one.device && renamed[i].inode == one.inode &&
-			is_carried(d, &renamed[i]) &&
-			str_eq(last_name(d, renamed[i].path), last_name(d, one.path)))
+	for (size_t i = 0; i < d->n_renamed; i++) {
+		const struct dump_renamed *other = &d->renamed[i];
+
+		if (other->device == one.device && other->inode == one.inode &&
+			is_carried(d, other) &&
+			str_eq(last_name(d, other->path), last_name(d, one.path)))
 			return true;
 	}
-	more = realloc(renamed, (n_renamed + 1) * sizeof(*more));
+	more = realloc(d->renamed, (d->n_renamed + 1) * sizeof(*more));
 	if (more == NULL)
 		abort();
-	renamed = more;
-	renamed[n_renamed++] = one;
+	d->renamed = more;
+	d->renamed[d->n_renamed++] = one;
 	return false;
 }
 
