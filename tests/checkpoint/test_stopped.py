@@ -19,10 +19,17 @@ TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
 
 
-def named(instance, name):
-    """Host pids of the programs called @name, and their states."""
+def program_of(pid):
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return None
+
+
+def running(instance, program):
+    """Host pids of who runs @program, whatever it calls itself, and their states."""
     mine = set(instance.own_processes())
-    return {pid: state for pid, (_, state, comm) in leaks.processes().items() if comm == name and pid in mine}
+    return {pid: state for pid, (_, state, _) in leaks.processes().items() if pid in mine and program_of(pid) == program}
 
 
 def dumpers(instance):
@@ -33,7 +40,7 @@ def dumpers(instance):
 
 def signal_while_held(instance, box, name, act):
     """A fork of @box; act(pid of program @name) while the dumper has stopped all and has asked for nothing yet."""
-    pid, = named(instance, name)
+    pid, = running(instance, name)
     answers = []
     thread = threading.Thread(target=lambda: answers.append(instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]))
     thread.start()
@@ -55,11 +62,11 @@ def test_told_to_stop_between_two_questions(tmp):
         for name in ("signals", "threads"):
             with instance.sandbox() as box:
                 run = begin(instance, box, name)
-                source, = named(instance, f"object_{name}")
+                source, = running(instance, f"object_{name}")
                 fork = signal_while_held(instance, box, f"object_{name}", lambda pid: os.kill(pid, signal.SIGSTOP))
-                assert source in named(instance, f"object_{name}")
-                cay.wait_until(lambda: list(named(instance, f"object_{name}").values()) == ["T", "T"], 30, "both are stopped")
-                for pid in named(instance, f"object_{name}"):
+                assert source in running(instance, f"object_{name}")
+                cay.wait_until(lambda: list(running(instance, f"object_{name}").values()) == ["T", "T"], 30, "both are stopped")
+                for pid in running(instance, f"object_{name}"):
                     os.kill(pid, signal.SIGCONT)
                 for one in (fork, box):
                     check(instance, one, run)
