@@ -380,7 +380,7 @@ static int trace_clones(pid_t pid)
 				    PTRACE_O_TRACEEXEC);
 
 	/* (there are kernels without it) */
-	return rc < 0 ? rc : raw_result(syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0));
+	return rc < 0 ? rc : raw_kcmp(getpid(), pid, KCMP_VM, 0, 0);
 }
 
 static int try_trace_clones(attr_unused void *arg)
