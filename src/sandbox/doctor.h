@@ -45,12 +45,23 @@ void doctor_check(enum doctor_check check, const struct doctor *d, struct findin
 #define DOCTOR_LIMITS 6
 #define DOCTOR_UNREAD UINT64_MAX
 
+/** struct doctor_group - the control group above sandboxes that lets them have the fewest processes. */
+struct doctor_group {
+	uint64_t pids; /* DOCTOR_UNREAD: none of them has a limit */
+	char path[512];
+};
+
+/** doctor_group_find() - look at @path, a directory of control groups, and all above it. @ret: filled. */
+void doctor_group_find(struct doctor_group *ret, const char *path);
+
 /**
  * doctor_limits() - judge limits of the machine that all sandboxes share. Pure.
  * @values: kernel.pid_max, kernel.threads-max, fs.file-max, user.max_user_namespaces, user.max_mnt_namespaces, net.core.bpf_jit_limit; DOCTOR_UNREAD is not judged.
+ * @group: of doctor_group_find().
  * @f: filled; the fix raises those that are too low, and no others.
  */
-void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f);
+void doctor_limits(
+	const uint64_t values[DOCTOR_LIMITS], const struct doctor_group *group, struct finding *f);
 
 /**
  * doctor_report() - try everything and tell.

@@ -28,6 +28,7 @@
 #include <sys/wait.h>
 
 #define PLANNED_SANDBOXES 5000
+#define IDLE_PROCESSES    6 /* of one idle sandbox, ours and its init, with room */
 
 /* Append a word to a comma-separated list. */
 static void list_add(struct buf *list, const char *word)
@@ -436,8 +437,8 @@ static const struct {
 		one; /* that one which wants all it can get takes, and leaves others without; 0 = it is bounded otherwise */
 	uint64_t ample;
 } limits[DOCTOR_LIMITS] = {
-	{ "kernel.pid_max", "/proc/sys/kernel/pid_max", 6, 0, 4194304 },
-	{ "kernel.threads-max", "/proc/sys/kernel/threads-max", 6, 0, 131072 },
+	{ "kernel.pid_max", "/proc/sys/kernel/pid_max", IDLE_PROCESSES, 0, 4194304 },
+	{ "kernel.threads-max", "/proc/sys/kernel/threads-max", IDLE_PROCESSES, 0, 131072 },
 	/* as systemd sets it: each file is charged to who opens it */
 	{ "fs.file-max", "/proc/sys/fs/file-max", 32, FILES_OF_ONE, INT64_MAX },
 	{ "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces", 2, 0, 65536 },
@@ -446,7 +447,38 @@ static const struct {
 	{ "net.core.bpf_jit_limit", "/proc/sys/net/core/bpf_jit_limit", 32768, 0, 1UL << 30 },
 };
 
-void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f)
+void doctor_group_find(struct doctor_group *ret, const char *path)
+{
+	cleanup_free char *dir = str_dup(path);
+
+	*ret = (struct doctor_group){ .pids = DOCTOR_UNREAD };
+	for (char *end; (end = strrchr(dir, '/')) != NULL; *end = '\0') {
+		cleanup_free char *file = str_dupf("%s/pids.max", dir);
+		uint64_t pids;
+
+		if (file_read_u64_at(AT_FDCWD, file, &pids) < 0 || pids >= ret->pids)
+			continue;
+		ret->pids = pids;
+		(void)snprintf(ret->path, sizeof(ret->path), "%s", dir);
+	}
+}
+
+/* Whoever made the group is asked: systemd writes its units' limits anew. */
+static void raise_group(const struct doctor_group *group, struct buf *fix)
+{
+	const char *unit = strrchr(group->path, '/') + 1;
+	bool systemd =
+		str_ends(unit, ".slice") || str_ends(unit, ".service") || str_ends(unit, ".scope");
+
+	buf_str(fix, fix->n > 0 ? "; " : "");
+	if (systemd)
+		buf_fmt(fix, "systemctl set-property %s TasksMax=infinity", unit);
+	else
+		buf_fmt(fix, "echo max > %s/pids.max", group->path);
+}
+
+void doctor_limits(
+	const uint64_t values[DOCTOR_LIMITS], const struct doctor_group *group, struct finding *f)
 {
 	cleanup_buf struct buf found = BUF_INIT(sizeof(f->found)), fix = BUF_INIT(sizeof(f->fix));
 	uint64_t least = UINT64_MAX;
@@ -466,6 +498,15 @@ void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f)
 			buf_fmt(&fix, "%s %s=%lu", fix.n > 0 ? "" : "sysctl -w", limits[i].name,
 				limits[i].ample);
 	}
+	if (group->pids != DOCTOR_UNREAD) {
+		uint64_t room = group->pids / IDLE_PROCESSES;
+
+		least = room < least ? room : least;
+		buf_fmt(&found, "%spids.max of %s = %lu", found.n > 0 ? ", " : "", group->path,
+			group->pids);
+		if (room < PLANNED_SANDBOXES)
+			raise_group(group, &fix);
+	}
 	finding_set(f, least >= PLANNED_SANDBOXES && !taken, "%s: room for %lu sandboxes",
 		buf_cstr(&found), least);
 	(void)snprintf(f->fix, sizeof(f->fix), "%s", buf_cstr(&fix));
@@ -474,13 +515,18 @@ void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f)
 static void check_host_limits(attr_unused const struct doctor *d, struct finding *f)
 {
 	uint64_t values[DOCTOR_LIMITS], terminals;
+	struct doctor_group group = { .pids = DOCTOR_UNREAD };
+	char path[sizeof(group.path)];
+	bool is_root;
 	size_t n;
 
 	for (size_t i = 0; i < DOCTOR_LIMITS; i++) {
 		if (file_read_u64_at(AT_FDCWD, limits[i].path, &values[i]) < 0)
 			values[i] = DOCTOR_UNREAD;
 	}
-	doctor_limits(values, f);
+	if (probe_cgroup(path, sizeof(path), &is_root) == 0)
+		doctor_group_find(&group, path);
+	doctor_limits(values, &group, f);
 	n = strlen(f->found);
 	if (file_read_u64_at(AT_FDCWD, "/proc/sys/kernel/pty/max", &terminals) == 0)
 		(void)snprintf(f->found + n, sizeof(f->found) - n,

@@ -3,6 +3,8 @@
 #include "sys/feature.h"
 #include "t.h"
 
+#include <sys/stat.h>
+
 static json_t *report(const char *state)
 {
 	json_t *r = NULL;
@@ -126,6 +128,8 @@ TEST(no_fix_writes_over_another_ones_file)
 	check(some >= 4);
 }
 
+static const struct doctor_group no_group = { .pids = DOCTOR_UNREAD };
+
 TEST(limits_that_are_too_low_are_raised_and_no_others)
 {
 	static const char *const names[DOCTOR_LIMITS] = { "kernel.pid_max", "kernel.threads-max",
@@ -138,7 +142,7 @@ TEST(limits_that_are_too_low_are_raised_and_no_others)
 
 		for (unsigned int i = 0; i < DOCTOR_LIMITS; i++)
 			values[i] = (low >> i & 1) != 0 ? 60 : UINT64_MAX / 2;
-		doctor_limits(values, &f);
+		doctor_limits(values, &no_group, &f);
 		check_int(f.ok, low == 0);
 		check_int(f.fix[0] == '\0', low == 0);
 		for (unsigned int i = 0; i < DOCTOR_LIMITS; i++)
@@ -152,13 +156,13 @@ TEST(a_limit_that_is_raised_suffices)
 	struct finding f = { 0 }, again = { 0 };
 	const char *at;
 
-	doctor_limits(values, &f);
+	doctor_limits(values, &no_group, &f);
 	at = f.fix;
 	for (unsigned int i = 0; i < DOCTOR_LIMITS; i++) {
 		at = strchr(at, '=');
 		check(at != NULL && sscanf(at++, "=%lu", &values[i]) == 1);
 	}
-	doctor_limits(values, &again);
+	doctor_limits(values, &no_group, &again);
 	check(again.ok);
 }
 
@@ -168,7 +172,7 @@ TEST(a_limit_that_nobody_could_read_is_not_judged)
 		DOCTOR_UNREAD };
 	struct finding f = { 0 };
 
-	doctor_limits(values, &f);
+	doctor_limits(values, &no_group, &f);
 	check(f.ok);
 	check(strstr(f.found, "pid_max") == NULL && strstr(f.found, "threads-max") != NULL);
 }
@@ -179,11 +183,66 @@ TEST(files_that_one_sandbox_can_take_are_too_few)
 	uint64_t values[DOCTOR_LIMITS] = { 1 << 22, 1 << 20, 2466177, 1 << 20, 1 << 20, 1 << 30 };
 	struct finding f = { 0 };
 
-	doctor_limits(values, &f);
+	doctor_limits(values, &no_group, &f);
 	check(!f.ok);
 	check(strstr(f.found, "one sandbox can take") != NULL);
 	check(strcmp(f.fix, "sysctl -w fs.file-max=9223372036854775807") == 0);
 	values[2] = 12 << 20;
-	doctor_limits(values, &f);
+	doctor_limits(values, &no_group, &f);
 	check(f.ok);
+}
+
+static uint64_t ample[DOCTOR_LIMITS] = { 1 << 22, 1 << 20, 12 << 20, 1 << 20, 1 << 20, 1 << 30 };
+
+TEST(a_group_that_lets_sandboxes_have_few_processes_is_named_with_whom_to_ask)
+{
+	struct doctor_group group = { .pids = 60,
+		.path = "/sys/fs/cgroup/user.slice/user-7.slice" };
+	struct finding f = { 0 };
+
+	doctor_limits(ample, &group, &f);
+	check(!f.ok);
+	check(strstr(f.found, "user-7.slice = 60: room for 10 sandboxes") != NULL);
+	check_str(f.fix, "systemctl set-property user-7.slice TasksMax=infinity");
+	(void)snprintf(group.path, sizeof(group.path), "/sys/fs/cgroup");
+	doctor_limits(ample, &group, &f);
+	check_str(f.fix, "echo max > /sys/fs/cgroup/pids.max");
+	group.pids = 1 << 20;
+	doctor_limits(ample, &group, &f);
+	check(f.ok);
+}
+
+static void put(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "we");
+
+	check(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+TEST(the_least_limit_of_a_group_and_those_above_it_counts)
+{
+	char top[] = "/tmp/cay-test-XXXXXX", path[64];
+	struct doctor_group group;
+
+	check(mkdtemp(top) != NULL);
+	(void)snprintf(path, sizeof(path), "%s/a", top);
+	check(mkdir(path, 0700) == 0);
+	(void)snprintf(path, sizeof(path), "%s/pids.max", top);
+	put(path, "70\n");
+	(void)snprintf(path, sizeof(path), "%s/a/pids.max", top);
+	put(path, "max\n");
+	(void)snprintf(path, sizeof(path), "%s/a/b", top); /* one that is not there yet */
+	doctor_group_find(&group, path);
+	check_int(group.pids, 70);
+	check_str(group.path, top);
+	(void)snprintf(path, sizeof(path), "%s/a/pids.max", top);
+	put(path, "60\n");
+	(void)snprintf(path, sizeof(path), "%s/a", top);
+	doctor_group_find(&group, path);
+	check_int(group.pids, 60);
+	check_str(group.path, path);
+	doctor_group_find(&group, "/tmp");
+	check(group.pids == DOCTOR_UNREAD);
+	(void)snprintf(path, sizeof(path), "exec rm -r %s", top);
+	check_int(system(path), 0);
 }
