@@ -12,12 +12,12 @@ from lib.cay import Instance
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import rootless, start, wait_output  # noqa: E402
+from forking import fork_live, rootless, say, start, wait_output  # noqa: E402
 
 NEEDS = ("root", "cgroup2")
 # Python runs a handler only when the call that it interrupts has said EINTR, and makes the call again itself.
 PROGRAM = """
-import os, select, signal, threading, time
+import ctypes, os, select, signal, threading, time
 def told(*_):
     print("told", flush=True)
 def tell(main, call):
@@ -74,3 +74,53 @@ def test_during_a_capture(tmp):
             os.kill(one, signal.SIGCONT)
         taken.join()
         equal(wait_output(instance, box, run, b"told\n", seconds=10), b"ready\ntold\n")
+
+
+# of others than the above: what they say behind a handler that ends calls; with a thread that could take the signal, too
+FORKED = (
+    *CALLS,
+    "wait(lambda: os.read(os.pipe()[0], 1), '0')",
+    "wait(signal.pause, '34')",
+    "wait(lambda: select.poll().poll(600_000), '7')",
+    "threading.Thread(target=lambda: time.sleep(600), daemon=True).start(); wait(lambda: os.read(os.pipe()[0], 1), '0')",
+)
+# behind one that does not it is made again
+RESTARTED = "signal.siginterrupt(signal.SIGUSR1, False); wait(lambda: print(ctypes.CDLL(None).read(0, bytes(2), 2), flush=True), '0')"
+
+
+def restored(instance):
+    """What was restored below a fork that is held."""
+    forks = held(instance)
+    return [pid for pid, (parent, _, comm) in leaks.processes().items() if parent in forks and comm == "python3"]
+
+
+def is_told_in_a_fork(instance):
+    """It comes before anything of the program runs in the fork, as when a timer goes off then."""
+    with instance.sandbox() as box:
+        runs = [start(instance, box, "/usr/bin/python3", "-c", PROGRAM + call) for call in (*FORKED, RESTARTED)]
+        forks = []
+        taken = threading.Thread(target=lambda: forks.extend(fork_live(instance, box)))
+        taken.start()
+        cay.wait_until(lambda: len(restored(instance)) == len(runs), 60, "the fork is held")
+        for pid in restored(instance):
+            os.kill(pid, signal.SIGUSR1)
+        for one in held(instance):
+            os.kill(one, signal.SIGCONT)
+        taken.join()
+        for run in runs[:-1]:
+            equal(wait_output(instance, forks[0], run, b"told\n", seconds=10), b"ready\ntold\n")
+        say(instance, forks[0], runs[-1], "x\n")
+        equal(wait_output(instance, forks[0], runs[-1], b"2\n", seconds=10), b"ready\ntold\n2\n")
+        instance.remove(forks[0])
+
+
+@require(*NEEDS)
+def test_during_a_fork(tmp):
+    with contextlib.closing(Instance(tmp, env={"CAY_FAULT": "live.fork.going=hold"}).start()) as instance:
+        is_told_in_a_fork(instance)
+
+
+@require("root", "userns", "newuidmap")
+def test_during_a_fork_rootless(tmp):
+    with rootless(tmp, CAY_FAULT="live.fork.going=hold") as instance:
+        is_told_in_a_fork(instance)

@@ -129,7 +129,7 @@ static enum state move(struct held *h, int32_t sig, int32_t event)
 
 /*
  * It stands before the call that it waited in, and would make it when it goes on, behind the handler of the signal by which it does: a pause() would miss that. In a call that
- * was interrupted the kernel knows what to do. (Whoever runs at once makes the call at once.)
+ * was interrupted the kernel knows what to do. (Of whoever runs at once: threads.c.)
  */
 static void interrupt_call(const struct held *h)
 {

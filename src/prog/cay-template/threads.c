@@ -26,6 +26,10 @@
 #define XSTATE_MAGIC2       0x46505845U
 #define XSAVE_SW            464 /* struct _fpx_sw_bytes in the legacy area */
 #define XSAVE_HEADER        512 /* xstate_bv */
+#define RESTART_SYS         512 /* ERESTARTSYS: made again behind a handler of SA_RESTART */
+#define RESTART_NO_HAND     514 /* ERESTARTNOHAND: behind none */
+#define SA_RESTART          0x10000000
+#define EINTR               4
 
 /* index of struct user_regs_struct */
 enum {
@@ -104,6 +108,12 @@ static uint32_t prepared; /* threads that only wait for the end of the stages */
 static uint32_t *left(void)
 {
 	return (uint32_t *)(WINDOW_RESIDUE + BARE_PAGE);
+}
+
+/* Signals that waited when one of the other threads left. */
+static uint64_t *seen(void)
+{
+	return (uint64_t *)(WINDOW_RESIDUE + BARE_PAGE) + 1;
 }
 
 static struct frame *frame_of(uint32_t i)
@@ -245,6 +255,44 @@ static void wait_for_go(uint32_t stage)
 	}
 }
 
+/* Of a stopped one the kernel ends the call (holding.c). */
+static uint32_t restart_of(const struct image_process *p, const struct image_thread *t)
+{
+	return p->stopped == IMAGE_RUNS ? t->restart : 0;
+}
+
+static bool ends_call(int sig, uint32_t restart)
+{
+	struct {
+		uint64_t handler, flags, restorer, mask;
+	} action = { 0 };
+
+	(void)CALL4(__NR_rt_sigaction, sig, 0, &action, 8);
+	return action.handler > 1 /* SIG_IGN */ &&
+	       (restart == RESTART_NO_HAND ||
+		       (restart == RESTART_SYS && (action.flags & SA_RESTART) == 0));
+}
+
+/*
+ * It stands before the call that it waited in, and would make it behind the handlers of what has come meanwhile: an alarm that was to end it would be missed. Where one of them
+ * ends a call it says so, as it would have. Return: what waits.
+ */
+static uint64_t interrupt_call(struct frame *f, uint32_t restart, uint64_t waiting)
+{
+	uint64_t own = 0;
+
+	(void)CALL2(__NR_rt_sigpending, &own, 8);
+	waiting = (waiting | own) & ~f->mask;
+	for (int sig = 1; restart != 0 && sig <= (int)IMAGE_SIGNALS; sig++) {
+		if ((waiting >> (sig - 1) & 1) == 0 || !ends_call(sig, restart))
+			continue;
+		f->rip += 2;
+		f->rax = -(uint64_t)EINTR;
+		break;
+	}
+	return own;
+}
+
 struct thread_argument {
 	const struct image_process *process;
 	uint64_t index;
@@ -254,7 +302,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 {
 	const struct image_thread *t = thread_of(a->process, (uint32_t)a->index);
 	struct frame *f = frame_of((uint32_t)a->index);
-	const uint32_t stage = last_stage(a->process);
+	const uint32_t stage = last_stage(a->process), restart = restart_of(a->process, t);
 
 	set_thread(t);
 	if (t->robust_list != 0)
@@ -264,6 +312,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
 	wait_for_go(stage);
+	(void)__atomic_or_fetch(seen(), interrupt_call(f, restart, 0), __ATOMIC_SEQ_CST);
 	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
 			 :
 			 : "r"(f), "r"(left()), "r"(WINDOW_RESIDUE)
@@ -343,6 +392,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	const struct image_thread *first = thread_of(p, 0);
 	const uint64_t robust_list = first->robust_list;
 	const uint32_t others = p->n_threads - 1, stage = last_stage(p);
+	const uint32_t restart = restart_of(p, first);
 	const bool hears = stops_hears(p);
 	struct frame *f = frame_of(0);
 	uint32_t n;
@@ -379,6 +429,8 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	life_end(robust_list);
 	/* only now may the fork be called running: before, a capture would find the restorer in it */
 	fork_pass_stage(STAGE_LEFT);
+	/* the first that a signal for all would have gone to: who left before may have taken it */
+	(void)interrupt_call(f, restart, __atomic_load_n(seen(), __ATOMIC_SEQ_CST));
 	__asm__ volatile("mov %0, %%r12\n\tmov %1, %%r13\n\tmov %2, %%r14\n\tmov %3, %%r15\n\t"
 			 "mov %4, %%rsp\n\tjmp *%5\n"
 			 :
