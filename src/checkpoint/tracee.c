@@ -188,7 +188,15 @@ static int seize_threads(struct tracee *t)
 	return rc == 0 ? each_thread(t->proc, add_other_thread, t) : rc;
 }
 
-/* The end of a step would take away what is set for it, or take its place in the queue. */
+/* What a thread is told of its own instructions, and the kernel gives it before all else. */
+#define SYNCHRONOUS \
+	(1ULL << (SIGSEGV - 1) | 1ULL << (SIGBUS - 1) | 1ULL << (SIGILL - 1) | \
+		1ULL << (SIGFPE - 1) | 1ULL << (SIGSYS - 1))
+
+/*
+ * The end of a step would take away what is set for it, or take its place in the queue. Where another signal of the thread's own instructions waits (it was stopped between a
+ * fault and its handler), the kernel would give it that one in place of the end of the step, also while it is blocked.
+ */
 static bool has_trap(const char *status)
 {
 	static const char *const sets[] = { "SigCgt", "SigIgn", "SigPnd", "ShdPnd" };
@@ -196,7 +204,8 @@ static bool has_trap(const char *status)
 
 	for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
 		all |= proc_number(status, sets[i], 16, 0);
-	return (all >> (SIGTRAP - 1) & 1) != 0;
+	return (all >> (SIGTRAP - 1) & 1) != 0 ||
+	       (proc_number(status, "SigPnd", 16, 0) & SYNCHRONOUS) != 0;
 }
 
 /* A sum (FNV-1a) of what clone(2) gives to a thread and its own calls can change: the C library's change that of all. */

@@ -43,7 +43,7 @@ struct tracee_thread {
 	uint32_t n_own;
 	bool no_new_privs;
 	uint64_t identity; /* of its ids and capabilities: equal where these are */
-	bool traps;        /* its program catches or ignores SIGTRAP, or one waits for it */
+	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it, or a signal of a fault does */
 	bool again; /* they are not those with which it was stopped: its call is made again, unless a handler comes first */
 	bool changed; /* registers are not its own now */
 	bool runs;    /* for us, or is about to or has just; else it is stopped */

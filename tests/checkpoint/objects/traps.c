@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SIGTRAP, by which a debugger hears of steps: blocked and waiting for the process and for a thread, by default in one process and with a handler in another, and restartable
- * sequences of every thread.
+ * sequences of every thread. Faults: one that waits, and processes that do nothing but run into others, and are stopped before the handler of one has begun.
  */
 #include "object.h"
 
+#include <poll.h>
+#include <setjmp.h>
 #include <sys/rseq.h>
 
 static volatile sig_atomic_t values;
@@ -93,6 +95,55 @@ static int live(void)
 	return 0;
 }
 
+static void *volatile unreadable = (void *)8;
+static sigjmp_buf back;
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	siglongjmp(back, info->si_addr == unreadable ? 1 : 2);
+}
+
+/* The signal of a fault, as if it had been stopped before it is told. */
+static int waits_for_fault(void)
+{
+	siginfo_t info = { .si_signo = SIGSEGV, .si_code = SEGV_MAPERR, .si_addr = unreadable },
+		  got;
+	struct timespec moment = { 0, 0 };
+	sigset_t fault;
+	char c;
+
+	(void)sigemptyset(&fault);
+	(void)sigaddset(&fault, SIGSEGV);
+	MUST(sigprocmask(SIG_BLOCK, &fault, NULL) == 0);
+	MUST(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGSEGV, &info) == 0);
+	MUST(write(ready[1], "r", 1) == 1 && read(go[0], &c, 1) == 1);
+	MUST(sigtimedwait(&fault, &got, &moment) == SIGSEGV);
+	MUST(got.si_code == SEGV_MAPERR && got.si_addr == unreadable);
+	return 0;
+}
+
+/* Until there is something to read. */
+static int faults(void)
+{
+	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
+	struct pollfd told = { .fd = go[0], .events = POLLIN };
+	char c;
+
+	MUST(sigaction(SIGSEGV, &action, NULL) == 0);
+	MUST(write(ready[1], "r", 1) == 1);
+	for (volatile int n = 0; n % 4096 != 0 || poll(&told, 1, 0) == 0; n++) {
+		int how = sigsetjmp(back, 1);
+
+		if (how == 0)
+			(void)*(volatile char *)unreadable;
+		MUST(how == 1);
+	}
+	MUST(read(go[0], &c, 1) == 1);
+	return 0;
+}
+
 int main(void)
 {
 	int status;
@@ -104,13 +155,19 @@ int main(void)
 		if (fork() == 0)
 			_exit(live());
 	}
-	for (int i = 0; i < 4; i++)
+	if (fork() == 0)
+		_exit(waits_for_fault());
+	for (int i = 0; i < 2; i++) {
+		if (fork() == 0)
+			_exit(faults());
+	}
+	for (int i = 0; i < 7; i++)
 		MUST(read(ready[0], &c, 1) == 1);
 
 	object_ready();
 
-	MUST(write(go[1], "1234", 4) == 4);
-	for (int i = 0; i < 2; i++)
+	MUST(write(go[1], "1234567", 7) == 7);
+	for (int i = 0; i < 5; i++)
 		MUST(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	return object_done();
 }
