@@ -499,6 +499,8 @@ static void connect_by_name(description *accepting, description *connecting, int
 	ret[1] = open_socket(connecting != NULL ? connecting : accepting);
 	if (connecting != NULL)
 		bind_socket(ret[1], connecting);
+	else /* it gets some port, which may be that of another who comes behind it */
+		set(ret[1], SOL_SOCKET, REUSEADDR, 1);
 	sockets_enter(accepting);
 	connect_as(&accepting->other, ret[1], to);
 	sockets_return(accepting);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets of TCP and UDP from which nothing is to be received any more, or in no direction, or whose connection has ended: who receives gets what had come, and then the end, as does who
- * waits for it.
+ * waits for it. Many whose other end is gone: enough for what stands in for those to come across their ports.
  */
 #include "loopback.h"
 
@@ -141,6 +141,36 @@ static void check_over(const struct over *o)
 			connect(o->refused, (const struct sockaddr *)&o->at, sizeof(o->at)) == 0));
 }
 
+#define LEFT 600
+
+static struct left {
+	int fd;
+	struct sockaddr_in name;
+} left[LEFT];
+
+static void make_left(const struct over *o)
+{
+	for (size_t i = 0; i < LEFT; i++) {
+		int ends[2];
+
+		connect_to(o, ends);
+		MUST(close(ends[1]) == 0);
+		left[i] = (struct left){ ends[0], name_of(ends[0]) };
+	}
+	for (size_t i = 0; i < LEFT; i++)
+		MUST(poll(&(struct pollfd){ .fd = left[i].fd, .events = POLLIN }, 1, -1) == 1);
+}
+
+static void check_left(void)
+{
+	for (size_t i = 0; i < LEFT; i++) {
+		struct sockaddr_in now = name_of(left[i].fd);
+
+		MUST(memcmp(&now, &left[i].name, sizeof(now)) == 0);
+		expect_end(left[i].fd, "");
+	}
+}
+
 int main(void)
 {
 	struct sockaddr_in a;
@@ -150,6 +180,7 @@ int main(void)
 
 	struct over over = make_over();
 
+	make_left(&over);
 	connected(reading);
 	connected(both);
 	connected(open_one);
@@ -177,5 +208,6 @@ int main(void)
 	MUST(events(open_one[0]) == 0 && events(open_one[1]) == 0);
 	object_talk(open_one[0], open_one[1]);
 	check_over(&over);
+	check_left();
 	return object_done();
 }
