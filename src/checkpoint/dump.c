@@ -214,7 +214,7 @@ static int take_moment(struct dump *d, struct dump_report *r)
 	rc = 0;
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (!d->processes[i].tracee.zombie)
-			rc = dump_moment(&d->processes[i], &r->err);
+			rc = dump_moment(d, &d->processes[i], &r->err);
 	}
 	if (rc == 0)
 		rc = dump_shared_copy(d, &r->err);
@@ -391,6 +391,7 @@ static void forget_all(struct dump *d)
 
 		tracee_end(&p->twin);
 		keep_fini(&p->kept);
+		keep_fini(&p->kept_of_gone);
 		mappings_fini(&p->maps);
 		buf_free(&p->smaps);
 		free(p->pages.list);

@@ -61,7 +61,8 @@ struct dump_process {
 	const char *smap_at;
 	bool smaps_of_twin;
 	struct dump_pages pages;
-	struct keep kept; /* what the twin does not have of them */
+	struct keep kept;         /* what the twin does not have of them */
+	struct keep kept_of_gone; /* mappings of files without a name that it does not have */
 	struct proc_stat stat;
 	struct plan_input place;
 	struct image_process out;
@@ -361,6 +362,9 @@ uint64_t dump_readable(const struct dump_process *p, const struct proc_map *m);
 int dump_gone_note(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct err *err) attr_must_use;
 
+/** dump_gone_keep() - copy what @p maps so and its twin does not. While @p is stopped, after its twin was made. Return: 0 or -errno. */
+int dump_gone_keep(const struct dump *d, struct dump_process *p) attr_must_use;
+
 /** dump_gone_program() - after all mappings of @p: its program, if that is such a file. Return: 0 or an error. */
 int dump_gone_program(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
@@ -495,7 +499,7 @@ int32_t dump_last_number(const struct dump *d);
 struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 
 /** dump_moment() - list the pages of @p, copy what its twin does not have. While @p is stopped, after its twin was made. */
-int dump_moment(struct dump_process *p, struct err *err) attr_must_use;
+int dump_moment(const struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_is_shared_memory() - does @m map shared memory that is in no file system under a name? */
 bool dump_is_shared_memory(const struct proc_map *m);

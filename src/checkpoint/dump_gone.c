@@ -99,6 +99,30 @@ int dump_gone_note(
 				 (int)m->name_size, m->name, GONE_MAX >> 20);
 }
 
+/* MADV_DONTFORK: the file's pages are there, too, and are read from the twin when its process goes on. */
+int dump_gone_keep(const struct dump *d, struct dump_process *p)
+{
+	cleanup_fd int twin = -1;
+	int rc = 0;
+
+	if (d->n_gone == 0 || p->twin.host == 0)
+		return 0;
+	twin = openat(p->twin.proc, "mem", O_RDONLY | O_CLOEXEC);
+	if (twin < 0)
+		return -errno;
+	for (size_t i = 0; rc == 0 && i < p->maps.n; i++) {
+		const struct proc_map *m = &p->maps.list[i];
+		uint64_t n;
+
+		if (m->shared || !dump_is_gone_file(m) || can_read(twin, m->start))
+			continue;
+		n = dump_readable(p, m);
+		if (n > 0)
+			rc = keep_pages(&p->kept_of_gone, p->tracee.host, m->start, m->start + n);
+	}
+	return rc;
+}
+
 /* --- the program itself --- */
 
 /* The mapping that holds its first instructions. */
@@ -238,6 +262,21 @@ static void add_description(struct dump *d, struct dump_gone *g, const struct pr
 	g->index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
 }
 
+/* @at of @p or of its twin, within one mapping, goes to @to. */
+static void copy(struct dump *d, struct dump_process *p, uint64_t at, uint64_t to, uint64_t length)
+{
+	for (size_t i = 0; i < p->kept_of_gone.n; i++) {
+		const struct kept *k = &p->kept_of_gone.list[i];
+
+		if (k->start <= at && at < k->end) {
+			image_copy(&d->image, getpid(),
+				(uint64_t)(uintptr_t)k->copy + (at - k->start), to, length);
+			return;
+		}
+	}
+	image_copy(&d->image, dump_source(p)->host, at, to, length);
+}
+
 /* The file's own pages of @start..@end, as far as nobody has brought them. */
 static void take_pages(struct dump *d, struct dump_process *p, struct dump_gone *g,
 	const struct proc_map *m, uint64_t start, uint64_t end)
@@ -253,8 +292,7 @@ static void take_pages(struct dump *d, struct dump_process *p, struct dump_gone 
 			continue;
 		}
 		if (at > from)
-			image_copy(&d->image, dump_source(p)->host, from,
-				g->content + m->offset + (from - m->start), at - from);
+			copy(d, p, from, g->content + m->offset + (from - m->start), at - from);
 		from = at + IMAGE_PAGE;
 	}
 }

@@ -299,7 +299,7 @@ void dump_content(struct dump *d, const struct shared_memory *memory, struct ima
 	out->data = image_add_bytes(&d->image, runs.p, runs.n);
 }
 
-int dump_moment(struct dump_process *p, struct err *err)
+int dump_moment(const struct dump *d, struct dump_process *p, struct err *err)
 {
 	bool later = false; /* the twin will tell which pages there are */
 	int rc;
@@ -309,6 +309,8 @@ int dump_moment(struct dump_process *p, struct err *err)
 		rc = scan_pages(&p->tracee, &p->pages);
 	if (rc == 0 && !later && p->twin.host != 0)
 		rc = keep_what_twin_lacks(p);
+	if (rc == 0)
+		rc = dump_gone_keep(d, p);
 	/* fork() leaves out locks, and mappings that say so with what else they say */
 	if (rc == 0 && p->twin.host != 0 && (!later || proc_number(p->status, "VmLck", 10, 0) > 0))
 		rc = dump_flags_read(p, &p->tracee);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that are mapped and were removed: private with changed pages and shared, by several processes, with and without descriptors, in a directory that is gone too,
- * ending in the middle of a page, and the program itself; also one that has another file where its code was.
+ * ending in the middle of a page, not inherited, and the program itself; also one that has another file where its code was.
  */
 #include "object.h"
 
@@ -42,7 +42,7 @@ static void is(const char *at, int page, char want)
 }
 
 struct state {
-	char *library, *part, *common, *open_one, *memory, *first;
+	char *library, *apart, *part, *common, *open_one, *memory, *first;
 	int both, read_only, set_id, second;
 	uid_t owner; /* of that, at first */
 };
@@ -59,6 +59,10 @@ static void build(struct state *s)
 	MUST(mprotect(s->library + 3 * PAGE, PAGE, PROT_READ | PROT_EXEC) == 0);
 	MUST(mprotect(s->library + 4 * PAGE, PAGE, PROT_NONE) == 0);
 	MUST(munmap(s->library + 5 * PAGE, PAGE) == 0);
+	fd = make("/var/tmp/gone/apart", "apart", 3 * PAGE);
+	s->apart = map(fd, 3, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	MUST(close(fd) == 0 && madvise(s->apart, 3 * PAGE, MADV_DONTFORK) == 0);
+	memset(s->apart + PAGE, '1', PAGE);
 	fd = make("/var/tmp/gone/part", "part", PAGE + PAGE / 2);
 	s->part = map(fd, 4, PROT_READ, MAP_PRIVATE);
 	MUST(close(fd) == 0);
@@ -84,7 +88,8 @@ static void build(struct state *s)
 	MUST(fd >= 0 && write(fd, "memory", 6) == 6);
 	s->memory = map(fd, 1, PROT_READ, MAP_PRIVATE);
 	MUST(close(fd) == 0);
-	MUST(unlink("/var/tmp/gone/library") == 0 && unlink("/var/tmp/gone/part") == 0);
+	MUST(unlink("/var/tmp/gone/library") == 0 && unlink("/var/tmp/gone/apart") == 0);
+	MUST(unlink("/var/tmp/gone/part") == 0);
 	MUST(unlink("/var/tmp/gone/common") == 0 && unlink("/var/tmp/gone/open") == 0);
 	MUST(unlink("/var/tmp/gone/set-id") == 0 && rmdir("/var/tmp/gone") == 0);
 }
@@ -104,6 +109,9 @@ static void check(const struct state *s, char changed)
 	is(s->library, 2, stamp("library", 2));
 	MUST(mprotect(s->library + 4 * PAGE, PAGE, PROT_READ) == 0);
 	is(s->library, 4, stamp("library", 4));
+	is(s->apart, 0, stamp("apart", 0));
+	is(s->apart, 1, '1');
+	is(s->apart, 2, stamp("apart", 2));
 	is(s->part, 0, stamp("part", 0));
 	MUST(s->part[PAGE + PAGE / 2 - 1] == stamp("part", 1) && s->part[2 * PAGE - 1] == 0);
 	is(s->common, 1, stamp("common", 1));
