@@ -65,7 +65,8 @@ void uncounted_asked(struct uncounted *u, bool settled, uint64_t now_ns)
 	u->wait_ns = !settled ? 0 : u->wait_ns == 0 ? AGAIN_NS : 4 * u->wait_ns;
 	if (u->wait_ns > AGAIN_MAX)
 		u->wait_ns = 0;
-	u->again_ns = u->wait_ns == 0 ? 0 : now_ns + u->wait_ns;
+	/* who has begun to look has more to say, also when nothing has grown since */
+	u->again_ns = !settled ? now_ns : u->wait_ns == 0 ? 0 : now_ns + u->wait_ns;
 	u->quiet = settled ? u->seen : u->quiet;
 }
 

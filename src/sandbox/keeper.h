@@ -573,7 +573,7 @@ uint64_t keeper_unlisted_sockets(const struct keeper *k);
 
 /* --- keeper_uncounted.c --- */
 
-/** keeper_verb_uncounted() - look what sockets and open directories hold that no control group counts, and end who holds too much. Answered by `settled`: all is in order, and was looked at; `spent_ns`: of a processor. */
+/** keeper_verb_uncounted() - look what sockets, open directories and record locks hold that no control group counts, and end who holds too much. Answered by `settled`: all is in order, and was looked at; `spent_ns`: of a processor. */
 void keeper_verb_uncounted(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 
 /* --- keeper_devices.c --- */

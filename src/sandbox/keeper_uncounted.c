@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox/keeper_uncounted.c - memory that sockets and open directories hold and no control group counts (docs/design/0007, *Uncounted*): looked at when cayd asks, and whoever holds too much is ended, as
+ * sandbox/keeper_uncounted.c - memory that sockets, open directories and record locks hold and no control group counts (docs/design/0007, *Uncounted*): looked at when cayd asks, and whoever holds too much is ended, as
  * by the kernel when memory runs out: the exec that holds most.
  */
 #include "base/ablate.h"
@@ -9,6 +9,7 @@
 #include "codec/proctext.h"
 #include "sandbox/holders.h"
 #include "sandbox/keeper.h"
+#include "sandbox/recordlocks.h"
 #include "sandbox/unlisted.h"
 #include "sys/file.h"
 
@@ -97,20 +98,37 @@ static uint64_t pieces_of(const char *line)
 	return (uint64_t)n * size;
 }
 
-/* What directories hold is reckoned; more than the kernel has for all on this machine nobody holds. */
-static uint64_t at_most_all(uint64_t bytes)
+static uint64_t locks_of(const char *line)
+{
+	static const char kind[] = "file_lock_cache ";
+	unsigned long n, size;
+
+	if (strncmp(line, kind, sizeof(kind) - 1) != 0 ||
+		sscanf(line, "%*s %lu %*u %lu", &n, &size) != 2)
+		return 0;
+	return (uint64_t)n * size;
+}
+
+/* Bytes in pieces that the whole machine has of a kind, or more. */
+static uint64_t of_machine(uint64_t (*bytes_of)(const char *line))
 {
 	cleanup_buf struct buf text = BUF_INIT(SLABINFO_MAX), memory = BUF_INIT(MEMINFO_MAX);
 	uint64_t all = 0;
 
-	if (bytes == 0)
-		return 0;
 	if (file_read_at(AT_FDCWD, "/proc/slabinfo", &text) == 0) {
 		for (const char *p = buf_cstr(&text); p != NULL; p = strchr(p, '\n'))
-			all += pieces_of(p += *p == '\n');
+			all += bytes_of(p += *p == '\n');
 	}
 	if (all == 0 && file_read_at(AT_FDCWD, "/proc/meminfo", &memory) == 0)
 		all = proc_number(buf_cstr(&memory), "SUnreclaim", 10, 0) << 10;
+	return all;
+}
+
+/* What directories hold is reckoned; more than the kernel has for all on this machine nobody holds. */
+static uint64_t at_most_all(uint64_t bytes)
+{
+	const uint64_t all = bytes == 0 ? 0 : of_machine(pieces_of);
+
 	return bytes < all ? bytes : all;
 }
 
@@ -153,6 +171,18 @@ static int look(struct keeper *k, struct holders *h, uint64_t *uncounted)
 	return rc;
 }
 
+/* It takes seconds, and where nobody can have too many is not begun. Return: -EAGAIN: it is not over. */
+static int look_at_locks(struct keeper *k, struct holders *h)
+{
+	static bool begun;
+	int rc = begun || of_machine(locks_of) > most(k)
+			 ? recordlocks_ask(&k->box.cgroup, most(k), h)
+			 : 0;
+
+	begun = rc == -EAGAIN;
+	return rc;
+}
+
 static void end_holder(struct keeper *k, struct exec *e, uint64_t uncounted)
 {
 	/* one that takes long to end is told of once */
@@ -160,7 +190,7 @@ static void end_holder(struct keeper *k, struct exec *e, uint64_t uncounted)
 		keeper_event(k, "limit.hit", e->id,
 			json_pack("{s:s, s:{s:s, s:I, s:I}}", "limit", "kernel_memory", "detail",
 				"reason",
-				"sockets or open directories hold memory that the kernel charges to nobody",
+				"sockets, open directories or record locks hold memory that the kernel charges to nobody",
 				"uncounted_bytes", (json_int_t)uncounted, "most",
 				(json_int_t)most(k)));
 	e->uncounted_bytes = uncounted;
@@ -201,11 +231,17 @@ static bool is_settled(struct keeper *k, uint64_t *uncounted)
 	struct holders h = { 0 };
 	int rc = look(k, &h, uncounted);
 
+	/* locks can be told also where nobody counts sockets */
+	if (rc == -EOPNOTSUPP || (rc == 0 && *uncounted <= most(k))) {
+		h = (struct holders){ 0 };
+		rc = look_at_locks(k, &h);
+		*uncounted = rc == 0 && h.bytes > *uncounted ? h.bytes : *uncounted;
+	}
 	if (rc == 0 && *uncounted > most(k)) {
 		end_largest(k, &h, *uncounted);
 		return false;
 	}
-	return rc == 0 || rc == -EOPNOTSUPP;
+	return rc == 0;
 }
 
 /* Processor time of the keeper, and of those of its children that have ended. */

@@ -155,7 +155,7 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 }
 
 /* Nothing of the keeper's may be held open longer than by itself: a close of ours can take for hours. */
-static bool is_by_itself(int to, pid_t parent)
+bool unlisted_by_itself(int to, pid_t parent)
 {
 	return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && getppid() == parent &&
 	       dup2(to, STDIN_FILENO) >= 0 && raw_close_range(STDIN_FILENO + 1, ~0U, 0) == 0;
@@ -181,7 +181,7 @@ static attr_noreturn void look_and_say(
 	static struct holders directories;
 	static struct walk w;
 
-	if (!is_by_itself(to, parent))
+	if (!unlisted_by_itself(to, parent))
 		_exit(1);
 	w.cg = cg;
 	if (at & UNLISTED_SOCKETS) {

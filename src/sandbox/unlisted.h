@@ -25,6 +25,9 @@ int unlisted_ask(const struct cgroup *cg, struct holders *sockets,
 /** unlisted_many() - have the sandbox's processes so many descriptors that those of directories may matter? Before Linux 6.2: has it any process? */
 bool unlisted_many(const struct cgroup *cg);
 
+/** unlisted_by_itself() - of a process that @parent has forked to look at descriptors: it ends with that one, and keeps of its descriptors @to alone, as 0. Return: may it begin? */
+bool unlisted_by_itself(int to, pid_t parent);
+
 /** unlisted_group() - id of `box/@leaf`, as sockets carry it; 0 = there is none. */
 uint64_t unlisted_group(const struct cgroup *cg, const char *leaf);
 

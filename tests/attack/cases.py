@@ -176,6 +176,14 @@ def listings_end(session, sandbox, result, status):
     return soon_no_more(lambda: posture.opened(session.processes(sandbox), "/srv") * NAMES * NAME_BYTES, sandbox, "of names for directories that are open")
 
 
+LOCK_BYTES = 192  # at least
+
+
+def locks_end(session, sandbox, result, status):
+    """What the kernel keeps for locks, of which each is shown by one descriptor."""
+    return soon_no_more(lambda: posture.locks(session.processes(sandbox)) * LOCK_BYTES, sandbox, "of record locks")
+
+
 STALLING = 8  # red_stall.c: CHILDREN
 STALL_S = 4  # by which a server that waits for somebody is told from one on a busy machine
 
@@ -481,6 +489,8 @@ INSIDE = [
          args=lambda s, b: {"mib": 256}, **FRESH),
     Case("RX-02R", "ended for it", "descriptors of the directory, seen from outside; neighbour", check=listings_end, limits=PIPES,
          args=lambda s, b: {"names": NAMES, "listings": 700}, **FRESH),
+    Case("RX-02S", "ended for it", "locks that descriptors show; neighbour", check=locks_end, limits=PIPES,
+         args=lambda s, b: {"files": 900, "locks": 400}, **FRESH),
     Case("RX-24", "ENOBUFS", "sockets with a filter, asked from outside; neighbour", check=filters_bounded, limits=PIPES, **FRESH),
     Case("RX-25", "ENOMEM", "filters of each thread, seen from outside; neighbour", check=programs_bounded, limits=dict(MEMORY, pids=200), seconds=60, **FRESH),
     Case("RX-27", "the kernel answers", "what is told; neighbour", limits=MEMORY, args=lambda s, b: {"calls": 6000}, **FRESH),
@@ -519,7 +529,7 @@ HOST_NODES = "no user namespace may make device nodes: the host's are bound, so 
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
 NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "RX-09B": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
-    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-02N", "RX-02O", "RX-02P", "RX-02Q", "RX-02R", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-02K", "RX-02L", "RX-02N", "RX-02O", "RX-02P", "RX-02Q", "RX-02R", "RX-02S", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"
 NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
 

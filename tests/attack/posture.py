@@ -6,6 +6,7 @@ The oracle for attacks that end inside the kernel: an attacker that got somethin
 
 import ctypes
 import os
+import pathlib
 import socket
 import stat
 
@@ -105,6 +106,17 @@ def opened(pids, path):
     for pid in pids:
         try:
             n += sum(os.readlink(f"/proc/{pid}/fd/{fd}") == path for fd in os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            pass  # it has ended
+    return n
+
+
+def locks(pids):
+    """How many record locks are shown on the descriptors of processes."""
+    n = 0
+    for pid in pids:
+        try:
+            n += sum(pathlib.Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes().count(b"lock:") for fd in os.listdir(f"/proc/{pid}/fdinfo"))
         except OSError:
             pass  # it has ended
     return n

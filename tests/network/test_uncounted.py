@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who holds more of the kernel's memory than its limit, charged to no control group, is ended (docs/design/0007, Uncounted); whose memory is counted is not.
 
-What keeps an attacker: tests/attack, RX-02N to RX-02R."""
+What keeps an attacker: tests/attack, RX-02N to RX-02S."""
 
 import contextlib
 import json
@@ -11,7 +11,8 @@ import socket
 import threading
 
 from lib import cay
-from lib.case import contains, equal
+from lib.case import contains, equal, require
+from lib.leaks import read
 
 TIMEOUT = 90
 NEEDS = ("root", "cgroup2")
@@ -194,9 +195,39 @@ def outside():
             one.close()
 
 
+# Record locks, of which no group is charged for any: of a process.
+LOCK = """
+import fcntl, signal
+keep = []
+for i in range(900):
+    keep.append(open(f"/tmp/{i}", "w"))
+    for at in range(400):
+        fcntl.lockf(keep[-1], fcntl.LOCK_EX, 1, 2 * at)
+print("held", flush=True)
+signal.pause()
+"""
+
+# The same of descriptions.
+LOCK_DESCRIBED = LOCK.replace("fcntl.lockf(keep[-1], fcntl.LOCK_EX, 1, 2 * at)", "fcntl.fcntl(keep[-1], fcntl.F_OFD_SETLK, struct.pack('hhqqi4x', 1, 0, 2 * at, 1, 0))").replace(
+    "import fcntl", "import fcntl, struct")
+
+# A third of as many, which several descriptors show, or several processes.
+LOCK_FEW = LOCK_DESCRIBED.replace("range(900)", "range(100)").replace("range(400)", "range(500)").replace("print", """
+for i in range(100):
+    keep += [open(f"/tmp/own-{i}", "w"), open(f"/tmp/own-{i}", "w")]
+    for at in range(500):
+        fcntl.lockf(keep[-1 - at % 2], fcntl.LOCK_EX, 1, 2 * at)
+    for _ in range(5):
+        os.dup(keep[-1].fileno())
+for _ in range(6):
+    if os.fork() == 0:
+        signal.pause()
+print""").replace("import fcntl", "import fcntl, os")
+
+
 @contextlib.contextmanager
-def server(tmp, env):
-    instance = cay.Instance(tmp, env=env)
+def server(tmp, env, user=None):
+    instance = cay.Instance(tmp, env=env, user=user)
     try:
         yield instance.start()
     finally:
@@ -300,6 +331,37 @@ def test_a_directory_that_was_opened_once_is_held_once(tmp):
 
 def test_a_directory_that_has_not_changed_is_held_once(tmp):
     check_may_be_open(tmp, LIST_OLD)
+
+
+def check_locks(tmp, script, env=SOON, user=None):
+    with server(tmp, env, user) as instance, instance.sandbox(limits=LIMITS) as box:
+        check_ended(instance, box, hold(instance, box, script))
+
+
+def test_who_has_too_many_record_locks_is_ended_and_told(tmp):
+    check_locks(tmp, LOCK)
+
+
+def test_who_has_too_many_locks_of_descriptions_is_ended_and_told(tmp):
+    check_locks(tmp, LOCK_DESCRIBED)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_rootless_record_locks_are_looked_at_without_controllers(tmp):
+    with cay.ThrowawayUser() as user:
+        os.chmod(tmp, 0o755)
+        check_locks(tmp, LOCK, dict(SOON, CAY_ACCEPT_NO_LIMITS="1"), user)
+
+
+def test_a_record_lock_counts_once(tmp):
+    """However many descriptors and processes show it. They are looked at where somebody could have too many."""
+    with server(tmp, dict(ALWAYS, CAY_DEBUG="memory")) as instance, instance.sandbox(limits=dict(LIMITS, files=4096)) as box:
+        said = f"programs of sandbox '{box}' hold "
+        equal(held(instance, box, hold(instance, box, LOCK_FEW)), b"held\n")
+        with instance.sandbox(limits=dict(LIMITS, memory_bytes=1 << 30, files=4096)) as other:
+            equal(held(instance, other, hold(instance, other, LOCK)), b"held\n")
+            cay.wait_until(lambda: said in read(instance.log), 60, "a look at the locks")
+        equal({line.split(said)[1].split()[0] for line in read(instance.log).splitlines() if said in line}, {str(100000 * 192)})
 
 
 def test_what_its_gateway_holds_is_not_its_own(tmp):

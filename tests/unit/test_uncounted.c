@@ -90,7 +90,7 @@ TEST(who_had_only_begun_is_asked_again)
 	/* who holds too much is asked at once, and what is left is looked at from the beginning */
 	u.seen = 9 * MIB;
 	uncounted_asked(&u, false, 500);
-	check_int(u.again_ns, 0);
+	check_int(u.again_ns, 500);
 	check_int(u.quiet, 5 * MIB);
 	uncounted_asked(&u, true, 600);
 	check_int(u.again_ns, 600 + 4 * NS_PER_S);

@@ -508,6 +508,30 @@ static void rx_26(struct run *r)
 	(void)rmdir(path);
 }
 
+/* Each byte that is locked by itself is an object of the kernel's. */
+static void rx_02s(struct run *r)
+{
+	const long want = arg_number(r, "files", 900), each = arg_number(r, "locks", 400);
+	char path[64];
+	long n = 0;
+
+	all_files();
+	for (long i = 0; i < want; i++) {
+		int fd;
+
+		(void)snprintf(path, sizeof(path), "/tmp/locked-%ld", i);
+		fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+		for (long at = 0; fd >= 0 && at < each; at++) {
+			struct flock lock = { .l_type = F_WRLCK, .l_start = 2 * at, .l_len = 1 };
+
+			n += fcntl(fd, F_SETLK, &lock) == 0;
+		}
+	}
+	r->attempts++;
+	r->error = errno;
+	remark(r, "%ld record locks", n);
+}
+
 /* Each answer that is written to a page which is not there has tables made for it, by whoever answers: the kernel, or somebody without a limit. */
 static void rx_27(struct run *r)
 {
@@ -546,6 +570,7 @@ const struct attack attacks_uncharged[] = {
 	{ "RX-02P", "memory bomb: error queues of UDP sockets without a port", rx_02p },
 	{ "RX-02Q", "memory bomb: error queues of TCP connections that are over", rx_02q },
 	{ "RX-02R", "memory bomb: listings of directories that stay open", rx_02r },
+	{ "RX-02S", "memory bomb: record locks", rx_02s },
 	{ "RX-23", "takes the machine's IPv6 flow labels", rx_23 },
 	{ "RX-24", "takes the machine's room for compiled filters: of sockets", rx_24 },
 	{ "RX-25", "takes the machine's room for compiled filters: of system calls", rx_25 },
