@@ -2,7 +2,7 @@
 /*
  * api/exec_begin.c - a command is written down, and its keeper asked to start it.
  *
- * One that is gone before it has answered may have started the command: its execs are lost (execs_lost()).
+ * One that is gone before it has answered may have started the command: its execs are lost (execs_lost()), and who asked is told of this one with the status that it gets then (exec_routes.c).
  * A keeper that does not answer in time (it is stopped, or the machine swaps) starts the command when it goes on. The exec stays, with its key, so that who asks again for the same finds it, and is told of
  * when the keeper has answered.
  */
@@ -43,7 +43,6 @@ static int ask_keeper(struct exec *e, const json_t *request, struct err *err)
 	uint64_t wait_ns = fault("exec.ask.sent") < 0 ? NS_PER_MS : CALL_NS;
 	struct asked *a = xnew(struct asked);
 	struct sandbox *sb = e->sandbox;
-	bool sent = !sb->keeper->link.dead;
 	json_t *ok = NULL;
 	int rc;
 
@@ -60,7 +59,7 @@ static int ask_keeper(struct exec *e, const json_t *request, struct err *err)
 			"look at the exec; a request with the same idempotency key finds it");
 	}
 	rc = framelink_call_end(a->l, &a->call, 0, &ok, err);
-	if (rc == 0 || !sent || err->code != ERR_UNAVAILABLE)
+	if (rc == 0 || err->code != ERR_UNAVAILABLE)
 		exec_answered(e, rc, ok, err);
 	json_decref(ok);
 	asked_free(a);
@@ -78,12 +77,24 @@ static int refuse_suspending(struct exec *e, struct err *err)
 	return err_raise(err, ERR_BUSY, "sandbox '%s' is just being suspended", sb->name);
 }
 
+/* Nothing can have begun. Whoever ends the sandbox, or rewinds it, waits for the end of the keeper's process, and only then has it another state. */
+static int refuse_ending(struct exec *e, struct err *err)
+{
+	const struct sandbox *sb = e->sandbox;
+
+	exec_drop(e);
+	return err_raise(
+		err, ERR_BUSY, "the processes of sandbox '%s' are just being ended", sb->name);
+}
+
 int exec_begin(struct exec *e, const json_t *request, struct err *err)
 {
 	int rc;
 
 	if (json_object_get(e->sandbox->doc, "suspending") != NULL)
 		return refuse_suspending(e, err);
+	if (e->sandbox->keeper->link.dead)
+		return refuse_ending(e, err);
 	rc = exec_created(e, err);
 	if (rc == 0)
 		return ask_keeper(e, request, err);

@@ -73,6 +73,18 @@ static int refuse_state(const struct sandbox *sb, struct err *err)
 	return rc;
 }
 
+/* Until the exec has ended, the caller is gone, or @ns are over. Return: has it ended? */
+static bool wait_for_end(const struct api_call *call, struct exec *e, uint64_t ns)
+{
+	uint64_t deadline = clock_now_ns() + ns, now;
+
+	while (!e->ended && !call->srv->stopping && (now = clock_now_ns()) < deadline &&
+		!stream_has_left(http_stream(call->conn)))
+		(void)waiters_wait(
+			&e->changed, deadline < now + NS_PER_S ? deadline : now + NS_PER_S);
+	return e->ended;
+}
+
 static int exec_make(struct api_call *call, struct sandbox *sb, struct exec **ret, struct err *err)
 {
 	struct exec *e;
@@ -89,6 +101,9 @@ static int exec_make(struct api_call *call, struct sandbox *sb, struct exec **re
 		(void)json_object_set_new(e->doc, "key_hash", json_string(call->key_hash));
 	}
 	rc = exec_begin(e, call->body, err);
+	/* its keeper has ended: who ends the sandbox, or sees that it is lost, says what became of it (execs_lost()) */
+	if (rc < 0 && err->code == ERR_UNAVAILABLE && wait_for_end(call, e, CALL_NS))
+		rc = 0;
 	if (rc == 0)
 		*ret = e;
 	else
@@ -156,12 +171,7 @@ static struct exec *made_before(struct api_call *call, struct sandbox *sb, struc
 /* Until the exec has ended, the caller is gone, or parameter wait_ms is over. Return: 0, or the error of one that was refused meanwhile. */
 static int await_end(struct api_call *call, struct exec *e, struct err *err)
 {
-	uint64_t deadline = clock_now_ns() + api_number(call, "wait_ms") * NS_PER_MS, now;
-
-	while (!e->ended && !call->srv->stopping && (now = clock_now_ns()) < deadline &&
-		!stream_has_left(http_stream(call->conn)))
-		(void)waiters_wait(
-			&e->changed, deadline < now + NS_PER_S ? deadline : now + NS_PER_S);
+	(void)wait_for_end(call, e, api_number(call, "wait_ms") * NS_PER_MS);
 	return exec_refused(e, err);
 }
 

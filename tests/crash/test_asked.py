@@ -72,6 +72,47 @@ def test_a_command_that_is_asked_for_while_the_processes_are_ended_is_refused(tm
 
 
 @require("root")
+def test_a_command_whose_keeper_ends_before_it_has_answered_is_an_exec(tmp):
+    """Its status tells what became of it, whoever ended the keeper: nobody can say that it has not run."""
+    def lost(ask):
+        with stopped(leaks.keeper_of(box)):
+            asked = Asked(instance, "POST", "/v1/sandboxes/box/execs", {"argv": ["true"]})
+            other = Asked(instance, *ask) if ask else None
+            os.kill(leaks.keeper_of(box), 9)
+        status, made = asked.answer()
+        if other:
+            equal(other.answer()[0] // 100, 2)
+        equal((status, made.get("state")), (201, "ended"))
+        return made["status"]["status"]
+
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        first = instance.post("/v1/sandboxes/box/snapshots", {"files_only": True})["id"]
+        equal(lost(("POST", "/v1/sandboxes/box/rewind", {"snapshot": first})), "killed")
+        equal(lost(("POST", "/v1/sandboxes/box/stop")), "killed")
+        instance.post("/v1/sandboxes/box/start")
+        equal(lost(None), "lost")
+        instance.post("/v1/sandboxes/box/start")
+        equal(lost(("DELETE", "/v1/sandboxes/box?force=true")), "killed")
+
+
+@require("root")
+def test_a_command_that_is_asked_for_behind_the_end_of_its_keeper_is_refused(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        keeper = leaks.keeper_of(instance.post("/v1/sandboxes", {"name": "box"})["id"])
+        with stopped(instance.programs_named("cay-spawn")[0]):  # who would say that it has ended
+            os.kill(keeper, 9)
+            cay.wait_until(lambda: leaks.processes()[keeper][1] == "Z", 30, "its keeper has ended")
+            for _ in range(2):  # the end of its connection is seen
+                instance.get("/v1/version")
+            refused = raises(cay.ApiError, instance.exec, "box", "true")
+        equal((refused.code, refused.message), ("busy", "the processes of sandbox 'box' are just being ended"))
+        equal(instance.get("/v1/sandboxes/box/execs")["execs"], [])
+
+
+@require("root")
 def test_output_of_a_keeper_that_dies_when_it_is_asked_for_it(tmp):
     """It is what is kept of it, as a moment later."""
     with own_instance(tmp) as instance:
