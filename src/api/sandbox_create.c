@@ -133,10 +133,26 @@ static json_t *text_or_null(const char *text)
 	return text != NULL ? json_string(text) : json_null();
 }
 
+/* Of those that @request asks for: for those that it does not whoever started the server has taken it that there are none. NULL: all are held. */
+static json_t *limits_not_held(const struct server *srv, const json_t *request)
+{
+	static const char *const names[] = { "memory_bytes", "pids", "cpu_millis" };
+	const json_t *asked = json_object_get(request, "limits");
+	json_t *none = json_array();
+
+	for (size_t i = 0; !srv->limits_held && i < ARRAY_SIZE(names); i++) {
+		if (json_object_get(asked, names[i]) != NULL)
+			(void)json_array_append_new(none, json_string(names[i]));
+	}
+	if (json_array_size(none) == 0)
+		json_decref(TAKE_PTR(none));
+	return none;
+}
+
 static json_t *document(struct server *srv, const json_t *request, const struct sandbox_origin *o,
 	const char *image, json_t *limits, const char *disk, json_t *mounts)
 {
-	json_t *doc = json_object(), *not_shown;
+	json_t *doc = json_object(), *not_shown, *not_held;
 
 	(void)json_object_set_new(doc, "image", json_string(image));
 	(void)json_object_set_new(doc, "base", text_or_null(o != NULL ? o->snapshot : NULL));
@@ -160,6 +176,10 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	(void)json_object_set_new(doc, "mounts", mounts);
 	if ((not_shown = mounted_not_shown(srv, mounts)) != NULL)
 		(void)json_object_set_new(doc, "not_shown", not_shown);
+	/* a fork asks for what its source has */
+	not_held = o == NULL || o->snapshot == NULL ? limits_not_held(srv, request) : NULL;
+	if (not_held != NULL)
+		(void)json_object_set_new(doc, "limits_not_held", not_held);
 	(void)json_object_set_new(doc, "mode", json_string(srv->rootless ? "rootless" : "root"));
 	(void)json_object_set_new(doc, "uid_map", json_string(srv->uid_map));
 	(void)json_object_set_new(doc, "ephemeral",
@@ -235,7 +255,7 @@ static void give_back(struct server *srv, struct keeper *k, int slot)
 json_t *sandbox_created_data(const struct sandbox *sb)
 {
 	static const char *const members[] = { "name", "image", "base", "parent", "profile",
-		"limits", "mounts", "mode", "not_shown" };
+		"limits", "mounts", "mode", "not_shown", "limits_not_held" };
 	json_t *data = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)

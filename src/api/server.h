@@ -228,8 +228,9 @@ struct server {
 	const char *build;           /* the same */
 	const char *uid_map;         /* "range" or "single" */
 	char cgroup[16];             /* "v2" or "none" */
-	uid_t uid;                   /* ours */
-	gid_t group;                 /* group whose members may connect; (gid_t)-1 = none */
+	bool limits_held; /* those of memory, processes and processors, by a control group */
+	uid_t uid;        /* ours */
+	gid_t group;      /* group whose members may connect; (gid_t)-1 = none */
 	struct http_server http;
 	struct catalogue *catalogue;
 	struct journal *journal;

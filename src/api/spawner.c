@@ -45,7 +45,8 @@ static void handle(struct server *srv, const struct spawn_event *e)
 {
 	if (e->kind == SPAWN_EVENT_READY) {
 		(void)!str_copy(srv->cgroup, sizeof(srv->cgroup),
-			e->status == SPAWN_CGROUP_V2 ? "v2" : "none");
+			e->status == SPAWN_CGROUP_NONE ? "none" : "v2");
+		srv->limits_held = e->status == SPAWN_CGROUP_V2;
 		return;
 	}
 	if (e->dirty)

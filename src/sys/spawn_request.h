@@ -42,7 +42,11 @@ enum spawn_event_kind {
 	SPAWN_EVENT_READY = 4, /* first message: what cay-spawn found; status is a SPAWN_CGROUP_* */
 };
 
-enum spawn_cgroup { SPAWN_CGROUP_NONE = 0, SPAWN_CGROUP_V2 = 1 };
+enum spawn_cgroup {
+	SPAWN_CGROUP_NONE = 0,
+	SPAWN_CGROUP_V2 = 1,
+	SPAWN_CGROUP_BARE = 2, /* v2, and no controllers in it, nor v1 ones, that hold limits */
+};
 
 struct spawn_event {
 	uint32_t magic, version;

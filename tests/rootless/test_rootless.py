@@ -49,6 +49,22 @@ def test_run_and_exec(tmp):
 
 
 @require(*NEEDS)
+def test_limits_that_nothing_holds_are_named(tmp):
+    """Those that were asked for: of the others whoever started the server has said that there are none."""
+    def check(instance, user):
+        if "memory" in leaks.read("/sys/fs/cgroup/cgroup.controllers"):
+            return
+        warning = "cay: warning: no control group here holds what was asked for: memory, processors (cay doctor)\n"
+        equal(instance.cay("create").stderr, "")
+        done = instance.cay("create", "--memory", "64M", "--cpus", "1")
+        equal(done.stderr, warning)
+        equal(instance.get(f"/v1/sandboxes/{done.stdout.strip()}")["limits_not_held"], ["memory_bytes", "cpu_millis"])
+        equal(instance.cay("run", "--rm", "--no-cwd", "--memory", "64M", "--cpus", "1", "--", "true").stderr, warning)
+        equal(instance.cay("run", "--rm", "--no-cwd", "--", "true").stderr, "")
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_a_file_system_below_a_mount_is_named(tmp):
     """The kernel lays no overlay over that; without one it is shown."""
     def check(instance, user):

@@ -183,6 +183,21 @@ void groups_find(struct groups *g, const char *tag, bool root)
 		make_base(g, v2, tag, root);
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+	char path[GROUPS_PATH_SIZE + 32];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return access(path, F_OK) == 0;
+}
+
+/* As keepers see it in what they make below (cgroup_prepare()). */
+bool groups_hold_limits(const struct groups *g, bool root)
+{
+	return (root && g->n_v1 > 0) || (g->base[0] != '\0' && has_file(g->base, "memory.max") &&
+						has_file(g->base, "pids.max"));
+}
+
 static bool locked_by_other(int fd)
 {
 	return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;

@@ -23,6 +23,9 @@ struct groups {
 /** groups_find() - find the mounts in /proc/self/mountinfo and make the base group. @root: root mode. */
 void groups_find(struct groups *g, const char *tag, bool root);
 
+/** groups_hold_limits() - are there controllers, of version 2 or, in root mode, 1? */
+bool groups_hold_limits(const struct groups *g, bool root);
+
 /**
  * groups_lock() - what is done to groups and files by their names happens under this lock, which all cay-spawns of an instance share: one that outlives its server may meet
  * its successor's. @wait: some seconds, else only when nobody has it. Return: descriptor that holds the lock until it is closed; -EWOULDBLOCK: somebody else has it, or -errno.

@@ -473,7 +473,9 @@ int main(int argc, char **argv)
 	if (signal_fd < 0)
 		return 1;
 	ready = event_for(SPAWN_EVENT_READY, "");
-	ready.status = groups.base[0] != '\0' ? SPAWN_CGROUP_V2 : SPAWN_CGROUP_NONE;
+	ready.status = groups.base[0] == '\0'                                 ? SPAWN_CGROUP_NONE
+		       : groups_hold_limits(&groups, mode.kind == START_ROOT) ? SPAWN_CGROUP_V2
+									      : SPAWN_CGROUP_BARE;
 	report(&ready);
 	loop();
 }

@@ -18,7 +18,7 @@ int cmd_create(struct cli *cli)
 		image_missing_explain(cli);
 		return rc;
 	}
-	sandbox_not_shown(&warning, box, "\n");
+	sandbox_warnings(&warning, box, "\n");
 	(void)!write(STDERR_FILENO, warning.p, warning.n);
 	buf_free(&warning);
 	return cli_print_named(cli, box);

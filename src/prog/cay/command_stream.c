@@ -460,7 +460,7 @@ static int on_object(struct stream *s, const struct frame *f)
 	if (object == NULL)
 		return bad_stream(s);
 	if (s->r->sandbox == NULL)
-		sandbox_not_shown(&s->sinks[1].wait, json_object_get(object, "sandbox"),
+		sandbox_warnings(&s->sinks[1].wait, json_object_get(object, "sandbox"),
 			s->o->tty ? "\r\n" : "\n");
 	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
 	take_newer(&s->r->exec, json_object_get(object, "exec"));

@@ -389,7 +389,7 @@ int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 	return rc;
 }
 
-void sandbox_not_shown(struct buf *out, const json_t *box, const char *end)
+static void warn_not_shown(struct buf *out, const json_t *box, const char *end)
 {
 	const json_t *places = json_object_get(box, "not_shown"), *place;
 	size_t n = json_array_size(places), i;
@@ -409,4 +409,31 @@ void sandbox_not_shown(struct buf *out, const json_t *box, const char *end)
 	if (n > SHOWN_MAX)
 		buf_fmt(out, " and %zu more", n - SHOWN_MAX);
 	buf_str(out, end);
+}
+
+static void warn_not_held(struct buf *out, const json_t *box, const char *end)
+{
+	static const struct {
+		const char *name, *word;
+	} limits[] = { { "memory_bytes", "memory" }, { "pids", "processes" },
+		{ "cpu_millis", "processors" } };
+	const json_t *names = json_object_get(box, "limits_not_held"), *name;
+	size_t i;
+
+	if (json_array_size(names) == 0)
+		return;
+	buf_str(out, "cay: warning: no control group here holds what was asked for:");
+	json_array_foreach (names, i, name) {
+		for (size_t k = 0; k < ARRAY_SIZE(limits); k++) {
+			if (str_eq(json_string_value(name), limits[k].name))
+				buf_fmt(out, "%s %s", i == 0 ? "" : ",", limits[k].word);
+		}
+	}
+	buf_fmt(out, " (cay doctor)%s", end);
+}
+
+void sandbox_warnings(struct buf *out, const json_t *box, const char *end)
+{
+	warn_not_shown(out, box, end);
+	warn_not_held(out, box, end);
 }

@@ -39,7 +39,10 @@ int env_spec_add(struct cli *cli, json_t *env) attr_must_use;
 /** spec_brings() - does @dir of the caller exist inside, at the same path, because @spec (SandboxCreate or Sandbox; NULL allowed) mounts or exposes it? */
 bool spec_brings(const json_t *spec, const char *dir);
 
-/** sandbox_not_shown() - append a warning, and @end, when @box (an API object) has places in its mounts that are empty inside and not on the machine; nothing when it has none. */
-void sandbox_not_shown(struct buf *out, const json_t *box, const char *end);
+/**
+ * sandbox_warnings() - append a warning, and @end, when @box (an API object) has places in its mounts that are empty inside and not on the machine, and one when it was asked for limits that
+ * nothing holds; nothing when it has neither.
+ */
+void sandbox_warnings(struct buf *out, const json_t *box, const char *end);
 
 #endif
