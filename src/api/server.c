@@ -382,6 +382,18 @@ int server_storage_check(const struct server *srv, struct err *err)
 		"'cay doctor' says what this machine lacks; run 'cay storage init' when the reason is gone");
 }
 
+/* Nobody has a mask mounted: keepers are given theirs by @srv->mask, and those of an earlier server are adopted, or awaited, before the first one is made. */
+static bool mask_is_alone(struct server *srv)
+{
+	if (!srv->recovered || srv->mask != NULL || !list_empty(&srv->keepers))
+		return false;
+	list_for_each (&srv->sandboxes, node, next) {
+		if (sandbox_runs(list_entry(node, struct sandbox, node)))
+			return false;
+	}
+	return true;
+}
+
 /* Takes @mounted. */
 static int make_mask(struct server *srv, json_t *mounted, struct err *err)
 {
@@ -392,7 +404,9 @@ static int make_mask(struct server *srv, json_t *mounted, struct err *err)
 	log_debug("store", "the mask of the host image is made");
 	hide = json_array();
 	(void)json_array_append_new(hide, json_string(srv->state));
-	rc = job_run(srv, json_pack("{s:s,s:s,s:o}", "verb", "mask", "run", srv->run, "hide", hide),
+	rc = job_run(srv,
+		json_pack("{s:s,s:s,s:o,s:b}", "verb", "mask", "run", srv->run, "hide", hide,
+			"alone", (int)mask_is_alone(srv)),
 		NULL, NULL, &ok, err);
 	dir = json_string_value(json_object_get(ok, "dir"));
 	if (rc >= 0 && dir == NULL)

@@ -3,7 +3,8 @@
  * store/mask.c - the job `mask`: the overlay layer that lies between a sandbox and this machine's own root.
  *
  * Plan, then build: the plan (mask_plan.c) is the list of what is shown empty, hidden, copied or made up. Its hash names the layer, so a host that changed
- * gets another layer, and running sandboxes keep theirs.
+ * gets another layer, and running sandboxes keep theirs. Others are removed when nobody can have one mounted (`alone`): an
+ * overlay whose lower layer loses its whiteouts shows what they hid.
  */
 #include "base/id.h"
 #include "base/str.h"
@@ -375,6 +376,20 @@ static void mask_fini(struct mask *m)
 	fd_close(&m->out);
 }
 
+/* Renamed away before anything of it goes: one that is half there would show what it hides to whoever is given it next. What cannot go now the next start sees again. */
+static void drop_others(const struct store *store, const char *hash)
+{
+	cleanup(tree_names_free) struct tree_names names = { 0 };
+	cleanup_fd int masks = store_dir(store, "mask");
+
+	if (masks < 0 || tree_names(masks, &names) < 0)
+		return;
+	for (size_t i = 0; i < names.n; i++) {
+		if (!str_eq(names.names[i], hash))
+			(void)!store_discard(store, "mask", names.names[i]);
+	}
+}
+
 int store_mask(struct job *job, json_t **ok, struct err *err)
 {
 	struct made_file made[MADE_COUNT] = {
@@ -402,6 +417,8 @@ int store_mask(struct job *job, json_t **ok, struct err *err)
 		if (faccessat(job->store.pool, path, F_OK, 0) < 0)
 			rc = build_layer(&m, made, hash, err);
 	}
+	if (rc == 0 && job_flag(job->request, "alone", false))
+		drop_others(&job->store, hash);
 	if (rc == 0)
 		*ok = json_pack(
 			"{s:o}", "dir", json_sprintf("%s/pool/mask/%s", job->store.path, hash));

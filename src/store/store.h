@@ -60,6 +60,12 @@ static inline const char *store_overlay_xattr(const struct store *store)
 /** store_dir() - open directory @path (relative, no symbolic links) below the pool for listing and as a base. Descriptor or -errno. */
 int store_dir(const struct store *store, const char *path) attr_must_use;
 
+/**
+ * store_discard() - remove @where/@name of the pool; a directory goes from there at once, by a rename to trash/, and is deleted then. Return: 1 when it was there, 0 when it was not, -errno.
+ * Context: a job, not two with one name.
+ */
+int store_discard(const struct store *store, const char *where, const char *name) attr_must_use;
+
 /** store_key() - the instance's 32-byte key; made when there is none yet. 0 or -errno; -ENOKEY: it is damaged, or gone and the pool holds what was signed with it. */
 int store_key(const struct store *store, unsigned char key[32]) attr_must_use;
 

@@ -58,6 +58,11 @@ static int discard(const struct store *store, const char *where, const char *nam
 	return rc < 0 && rc != -ENOENT ? rc : 1;
 }
 
+int store_discard(const struct store *store, const char *where, const char *name)
+{
+	return discard(store, where, name, false);
+}
+
 static int discard_layer(const struct store *store, const char *layer, bool defer)
 {
 	cleanup_free char *list = str_dupf("verified/%s.json", layer);

@@ -5,10 +5,14 @@ import os
 import re
 import stat
 import subprocess
+import sys
 
 from lib import leaks
 from lib.case import contains, equal, require
 from lib.pool import Pool, describe
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
+from points import own_instance  # noqa: E402
 
 # what other tests make for a moment: useradd and its like lock files, and files that are not finished; secrets of a host
 PASSING = re.compile(r"/etc/(?:(?:passwd|group|shadow|gshadow|subuid|subgid)(?:\.lock|\.[0-9]+|\+)|(?:passwd|group|subuid|subgid)-)|/(?:etc|var/log)/cay-test-later-[^/]*/.*")
@@ -68,6 +72,27 @@ def test_no_file_that_others_may_not_read(tmp):
                     if stat.S_ISREG(st.st_mode) and not st.st_mode & 0o004 and not path[len(top):].startswith(allowed):
                         found.append(path[len(top):])
         equal(found, [])
+
+
+@require("root")
+def test_masks_that_nothing_has_mounted_go(tmp):
+    """When a server starts and no sandbox runs. What is below the mount of one that does stays: it hides what is private."""
+    with own_instance(tmp) as instance:
+        old = os.path.join(instance.state, "pool/mask", "0" * 32)
+        instance.start()
+        with instance.sandbox() as box:
+            os.makedirs(old + "/etc")
+            instance.stop()
+            instance.start()
+            equal((os.path.isdir(old), instance.ok(box, "ls /home")), (True, ""), "while a sandbox runs")
+        instance.stop()
+        instance.start(CAY_FAULT="store.remove.renamed")  # kills the job in the middle
+        equal(os.path.exists(old), False)
+        with instance.sandbox() as box:
+            equal(instance.ok(box, "ls /home"), "")
+            instance.stop()
+            instance.start()
+            equal(os.listdir(os.path.join(instance.state, "pool/trash")), [])
 
 
 @require("root", "btrfs", "loop")
