@@ -564,6 +564,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	k.box.network = (struct network)NETWORK_NONE;
 	k.box.starter = (struct starter)STARTER_NONE;
 	k.gateway.sock = -1;
+	k.writer = (struct answer_writer)ANSWER_WRITER_NONE;
 	for (size_t i = 0; i < LISTENERS; i++)
 		k.told.listeners[i] = -1;
 	k.events = json_array();
@@ -579,6 +580,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	if (keeper_kill_all(&k) < 0)
 		log_error("keeper", "sandbox '%s': processes are left after SIGKILL", k.id);
 	end_starter(&k);
+	(void)answer_writer_end(&k.writer);
 	keeper_told_close(&k, NULL, UINT64_MAX);
 	fd_close(&k.gateway.sock); /* by which it ends too */
 	keeper_pump(&k);

@@ -17,6 +17,7 @@
 #include "checkpoint/capturer.h"
 #include "checkpoint/first.h"
 #include "codec/frame.h"
+#include "sandbox/answer_writer.h"
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
 #include "sandbox/learned.h"
@@ -201,6 +202,7 @@ struct keeper {
 	bool ration_told[RATIONS]; /* that there are no more */
 	uint64_t
 		faults; /* taken in memory of programs; UINT64_MAX: too many, and it has been told */
+	struct answer_writer writer;
 	struct keeper_apart apart;
 	struct keeper_looks looks;
 	bool restoring; /* processes are being made again: what they ask for they had before */

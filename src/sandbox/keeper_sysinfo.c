@@ -3,12 +3,11 @@
  * sandbox/keeper_sysinfo.c - the answer to sysinfo(2), from which programs learn how much memory there is (sysconf(3), a JVM): that of the sandbox, as the synthetic files of /proc have it,
  * and not the machine's. The kernel tells of the call (`answer` in defs/seccomp/).
  *
- * Whoever calls waits until it is answered, one in a round of the loop. What is written goes to the address space of who called: the call was still waiting when that had been opened.
+ * Whoever calls waits until it is answered, one in a round of the loop. It is written by a child (answer_writer.h), for which we wait no longer than that says. What is written goes to the address space of who called: the call was still waiting when that had been opened.
  */
 #include "base/ablate.h"
 #include "sandbox/keeper.h"
 #include "sandbox/synth.h"
-#include "sys/procmem.h"
 
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
@@ -37,7 +36,7 @@ static struct sysinfo answer_of(const struct keeper *k)
 		.mem_unit = 1 };
 }
 
-/* Return: 0; -EFAULT: it may not be written there; other -errno: it cannot be said. */
+/* Return: 0; -EFAULT: it may not be written there; -EINPROGRESS: it may still come to be; other -errno: it cannot be said. */
 static int write_answer(struct keeper *k, int listener, const struct seccomp_notif *notice)
 {
 	const struct sysinfo info = answer_of(k);
@@ -49,14 +48,16 @@ static int write_answer(struct keeper *k, int listener, const struct seccomp_not
 	if (rc == 0 && ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notice->id) < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = procmem_write(&memory, notice->data.args[0], &info, sizeof(info), &faults);
-	k->faults += faults;
+		rc = answer_writer_write(
+			&k->writer, &memory, notice->data.args[0], &info, sizeof(info), &faults);
+	k->faults += rc == -ETIMEDOUT || rc == -EINPROGRESS ? RATION_WAIT_FAULTS : faults;
 	procmem_close(&memory);
 	return rc;
 }
 
 /*
- * Whose page is not there has it made by us: its data are charged to the program's group, its tables and what is read of a file to ours, which has no limit. So not for ever; told once.
+ * Whose page is not there has it made by us: its data are charged to the program's group, its tables and what is read of a file to ours, which has no limit. And who keeps his address space to himself
+ * has us wait. So not for ever; told once.
  */
 static bool has_made_enough(struct keeper *k)
 {
@@ -65,8 +66,9 @@ static bool has_made_enough(struct keeper *k)
 	if (k->faults != UINT64_MAX)
 		keeper_event(k, "limit.hit", NULL,
 			json_pack("{s:s, s:{s:s, s:I}}", "limit", "sysinfo_faults", "detail",
-				"reason", "the kernel charges them to the keeper", "most",
-				(json_int_t)RATION_FAULTS_MAX));
+				"reason",
+				"the kernel charges them to the keeper, which waits for them",
+				"most", (json_int_t)RATION_FAULTS_MAX));
 	k->faults = UINT64_MAX;
 	return true;
 }
@@ -79,6 +81,9 @@ bool keeper_sysinfo(struct keeper *k, int listener, const struct seccomp_notif *
 	if (notice->data.nr != SYS_sysinfo)
 		return false;
 	rc = has_made_enough(k) ? -EDQUOT : write_answer(k, listener, notice);
+	/* a page that does not come: who asked waits for it, as for the kernel's own answer */
+	if (rc == -EINPROGRESS)
+		return true;
 	/* of whom we may not write the kernel tells what it is asked */
 	if (rc == 0 || rc == -EFAULT)
 		answer.error = rc;

@@ -31,6 +31,9 @@ enum ration_kind {
 #define RATION_FAULTS_MAX \
 	4096U /* in memory of programs, taken by the keeper in its life: each makes up to three pages of tables */
 
+/* Writing there took too long: counted as so many. */
+#define RATION_WAIT_FAULTS (RATION_FAULTS_MAX / 4)
+
 #define RATION_GRANTS 1024
 
 /** struct ration - what there is of one kind. All zero: nothing is known. */

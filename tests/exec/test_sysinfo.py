@@ -108,6 +108,28 @@ for n in range(times):
 print(told)
 """
 
+# Asked while another thread has tables made for gigabytes, which takes seconds, and a third one waits to change something: others do not come before that one.
+BUSY = """
+import ctypes, os, struct, threading
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+size = ctypes.c_size_t(12 << 30)
+place = ctypes.c_void_p(libc.mmap(None, size, 1, 0x4022, -1, ctypes.c_long(0)))
+libc.madvise(place, size, 15)
+def make():
+    while True:
+        libc.madvise(place, size, 22)
+        libc.madvise(place, size, 4)
+def change():
+    while True: libc.munmap(ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(4096), 1, 0x22, -1, ctypes.c_long(0))), ctypes.c_size_t(4096))
+room, told = ctypes.create_string_buffer(112), 0
+for one in (make, change): threading.Thread(target=one, daemon=True).start()
+while told < 5:
+    libc.sysinfo(room)
+    told += struct.unpack_from("=Q", room, 32)[0] == int(os.environ["WHOLE"])
+os._exit(0)
+"""
+
 # A program's own filter that refuses it comes before.
 OWN_FILTER = """
 import ctypes, errno, struct
@@ -177,6 +199,15 @@ def test_pages_that_are_made_for_it_are_counted(instance):
                 raise AssertionError(second)
             hits = [e["data"] for e in instance.events(box) if e["type"] == "limit.hit"]
             equal([(e["limit"], e["detail"]["most"]) for e in hits], [("sysinfo_faults", 4096)])
+
+
+@require("root", "cgroup2")
+def test_who_keeps_its_memory_to_itself_does_not_keep_the_keeper_waiting(instance):
+    """It writes no answer where that takes long, and leaves it to the kernel soon."""
+    with instance.sandbox(limits={"memory_bytes": 512 * MIB}) as box:
+        run = instance.exec(box, "python3", "-c", BUSY, env={"WHOLE": str(of_the_machine())})
+        equal(instance.wait(box, run)["code"], 0)
+        equal([e["data"]["limit"] for e in instance.events(box) if e["type"] == "limit.hit"], ["sysinfo_faults"])
 
 
 @require("root", "cgroup2")
