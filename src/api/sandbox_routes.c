@@ -322,6 +322,13 @@ static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)
 		return sandbox_start(sb, NULL, false, err); /* its processes had been given up */
 	if (sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_PAUSED)
 		return wrong_state(sb, "resumed", err);
+	if (sb->state == SANDBOX_PAUSED && files_only)
+		return err_hint(err,
+			err_raise(err, ERR_STATE,
+				"sandbox '%s' is paused: its processes are there, and would go on",
+				sb->name),
+			"let them go on (cay resume %s), or end them (cay stop %s)", sb->name,
+			sb->name);
 	rc = note_move(call, sb, err);
 	if (rc < 0)
 		return rc;

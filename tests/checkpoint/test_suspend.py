@@ -397,6 +397,18 @@ def test_the_server_ends_and_comes_back_while_suspended(fresh):
         fresh.remove(fork)
 
 
+@require("root", "cgroup2")
+def test_files_alone_of_a_paused_sandbox_are_refused(instance):
+    """Its processes are there, and would go on."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sleep", "1000")
+        instance.post(f"/v1/sandboxes/{box}/pause")
+        equal(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/resume", {"files_only": True}).code, "state")
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "paused")
+        instance.post(f"/v1/sandboxes/{box}/resume")
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+
+
 @require(*NEEDS)
 def test_stopped_removed_and_rewound_while_suspended(instance):
     before = memories(instance)
