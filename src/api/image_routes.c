@@ -189,6 +189,8 @@ int api_image_import(struct api_call *call, struct err *err)
 {
 	static const char *const limits[] = { "limit_bytes", "limit_entries", "timeout_ms" };
 	const char *path = json_string_value(json_object_get(call->body, "path"));
+	const char *said = json_string_value(json_object_get(call->body, "source")),
+		   *source = said != NULL ? said : path;
 	const char *name = json_string_value(json_object_get(call->body, "name"));
 	struct id id = id_new();
 	json_t *ok = NULL, *doc, *request, *groups;
@@ -200,9 +202,10 @@ int api_image_import(struct api_call *call, struct err *err)
 	groups = api_caller_groups(call, err);
 	if (groups == NULL)
 		return -EIO;
-	request = json_pack("{s:s,s:s,s:s,s:s?,s:I,s:I,s:o}", "verb", "import", "image", id.s,
-		"path", path, "name", name, "uid", (json_int_t)http_peer_uid(call->conn), "gid",
-		(json_int_t)http_peer_gid(call->conn), "groups", groups);
+	request = json_pack("{s:s,s:s,s:s,s:s,s:s?,s:I,s:I,s:o}", "verb", "import", "image", id.s,
+		"path", path, "source", source, "name", name, "uid",
+		(json_int_t)http_peer_uid(call->conn), "gid", (json_int_t)http_peer_gid(call->conn),
+		"groups", groups);
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
 		if (json_object_get(call->body, limits[i]) != NULL)
 			(void)json_object_set(
@@ -213,7 +216,7 @@ int api_image_import(struct api_call *call, struct err *err)
 		discard(call->srv, id.s);
 		return rc;
 	}
-	doc = image_document(id.s, name, path, ok);
+	doc = image_document(id.s, name, source, ok);
 	json_decref(ok);
 	imported.data = json_pack("{s:s,s:s?}", "image", id.s, "name", name);
 	telling_announce(call->srv, doc, &imported);

@@ -37,6 +37,7 @@
 struct import {
 	struct job *job;
 	const char *path, *id, *format;
+	const char *shown;              /* what it is called in errors, and by the image */
 	char name[REFERENCE_TEXT_SIZE]; /* complete form, or "" */
 	uint64_t limit_bytes, limit_entries, timeout_ms;
 	uint64_t uid, gid; /* of the caller, who must be able to read the source; 0 = as we are */
@@ -90,8 +91,9 @@ static int read_request(struct import *i, struct err *err)
 	int rc;
 
 	i->path = job_text(r, "path", err);
+	i->shown = json_object_get(r, "source") != NULL ? job_text(r, "source", err) : i->path;
 	i->id = job_id(r, "image", err);
-	if (i->path == NULL || i->id == NULL)
+	if (i->path == NULL || i->shown == NULL || i->id == NULL)
 		return -EINVAL;
 	if (i->path[0] != '/')
 		return err_raise(err, ERR_INVALID, "path '%s' is not absolute", i->path);
@@ -453,7 +455,7 @@ static json_t *make_reply(const struct import *i)
 	(void)json_object_set_new(ok, "image", json_string(i->id));
 	(void)json_object_set_new(
 		ok, "name", i->name[0] != '\0' ? json_string(i->name) : json_null());
-	(void)json_object_set_new(ok, "source", json_string(i->path));
+	(void)json_object_set_new(ok, "source", json_string(i->shown));
 	return json_incref(ok);
 }
 
@@ -464,8 +466,8 @@ int store_import(struct job *job, json_t **ok, struct err *err)
 
 	if (rc == 0)
 		*ok = make_reply(&i);
-	else if (i.path != NULL)
-		err_context(err, "import '%s'", i.path);
+	else if (i.shown != NULL)
+		err_context(err, "import '%s'", i.shown);
 	fd_close(&i.tree);
 	fd_close(&i.dir);
 	/* What cannot be removed now is removed at the next start: the caller wants the reason of the failure, not this one. */

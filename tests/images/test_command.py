@@ -39,6 +39,13 @@ def test_an_image_without_accounts_runs_as_root(instance, tmp):
     contains(instance.cay("run", "bare", "--rm", "--no-cwd", "--user", "nobody", "--", "true", want=125).stderr, "user 'nobody' does not exist")
 
 
+def test_what_comes_by_standard_input_is_called_so(instance):
+    """By the image, and by errors: not as its spool is, which is gone by then."""
+    image = instance.json("image", "import", "-", "piped", stdin=tar(member("etc/motd", data=b"x")).decode("latin-1"))
+    equal(image["source"], "standard input")
+    contains(instance.cay("image", "import", "-", stdin="junk", want=125).stderr, "import 'standard input': ")
+
+
 def test_the_beginning_of_an_id_is_a_name_like_others(instance, tmp):
     """It leads to that image only while nothing has it for a name."""
     path = write(tmp, "root.tar", tar(member("etc/motd", data=b"x")))

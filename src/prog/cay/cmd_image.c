@@ -106,6 +106,7 @@ int cmd_image_import(struct cli *cli)
 		if (fd < 0)
 			return fd;
 		(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
+		(void)json_object_set_new(body, "source", json_string("standard input"));
 	} else if (path_absolute(cwd, from, path) < 0) {
 		return err_raise(&cli->err, ERR_USAGE, "'%s': no usable path", from);
 	} else if (access(path, R_OK) < 0) {
@@ -117,6 +118,12 @@ int cmd_image_import(struct cli *cli)
 			&cli->err, ERR_USAGE, "the image's path and name: not valid UTF-8");
 	cli->doing = "importing";
 	rc = cli_call(cli, "POST", "/v1/images", body, &image);
+	/* a server that was started before cay was replaced by this one */
+	if (rc < 0 && str_eq(cli_string(cli->error, "member", ""), "source")) {
+		(void)json_object_del(body, "source");
+		cli_forgive(cli);
+		rc = cli_call(cli, "POST", "/v1/images", body, &image);
+	}
 	if (rc < 0)
 		return rc;
 	if (cli->json)
