@@ -3,6 +3,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 from lib import cay, leaks
@@ -95,6 +96,22 @@ def test_a_command_whose_keeper_ends_before_it_has_answered_is_an_exec(tmp):
         equal(lost(None), "lost")
         instance.post("/v1/sandboxes/box/start")
         equal(lost(("DELETE", "/v1/sandboxes/box?force=true")), "killed")
+
+
+@require("root")
+def test_cay_exec_says_what_became_of_it(tmp):
+    """Also where its sandbox is gone when it would attach."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        with stopped(leaks.keeper_of(box)):
+            with instance.popen([os.path.join(instance.programs, "cay"), "exec", "box", "--", "true"], stderr=subprocess.PIPE) as command:
+                cay.wait_until(lambda: instance.get("/v1/sandboxes/box/execs")["execs"], 30, "it has asked")
+                removed = Asked(instance, "DELETE", "/v1/sandboxes/box?force=true")
+                os.kill(leaks.keeper_of(box), 9)
+                said = command.communicate()[1]
+        equal((removed.answer()[0], command.returncode), (204, 137))
+        equal(said, b"cay: killed, with everything that it started (reason the sandbox was removed)\n")
 
 
 @require("root")

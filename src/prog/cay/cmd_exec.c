@@ -67,6 +67,19 @@ static int start_exec(
 	return rc < 0 || *ret == NULL ? cli_lost(cli, rc < 0 ? rc : -EBADMSG) : 0;
 }
 
+/* What was ended before we were answered, and went with its sandbox since: its status is all that there is of it. One that had ended by itself may have said something. */
+static bool went_with_its_sandbox(struct cli *cli, json_t *exec, struct stream_result *r)
+{
+	const char *how = cli_string(json_object_get(exec, "status"), "status", "");
+
+	if (cli->err.code != ERR_NOT_FOUND || !(str_eq(how, "killed") || str_eq(how, "lost")))
+		return false;
+	cli_forgive(cli);
+	r->exec = json_incref(exec);
+	r->status = json_incref(json_object_get(exec, "status"));
+	return true;
+}
+
 static void tell_detached(const char *name, const char *id)
 {
 	(void)dprintf(STDERR_FILENO, "\r\ncay: it goes on: cay attach %s %s\n", name, id);
@@ -99,6 +112,8 @@ int cmd_exec(struct cli *cli)
 		return 0;
 	}
 	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), &o, &r);
+	if (rc < 0 && went_with_its_sandbox(cli, exec, &r))
+		rc = 0;
 	if (r.detached) /* its sandbox is suspended */
 		tell_detached(cli->args.positional[0], cli_string(exec, "id", ""));
 	rc = session_finish(cli, &o, command, rc, &r);
