@@ -625,12 +625,24 @@ static uint64_t lazy_least(void)
 	return said != NULL && str_eq(said, "1") ? 1 : 16U << 20;
 }
 
+/* A quarter of the machine's: the rest is for what runs. */
+static uint64_t templates_most(void)
+{
+	const char *said = getenv("CAY_TEMPLATES");
+	uint64_t most = uv_get_total_memory() / 4;
+
+	if (said != NULL && *said != '\0' && str_to_u64(said, 1, UINT64_MAX, &most) < 0)
+		log_warn("live", "CAY_TEMPLATES is no number of bytes: '%s'", said);
+	return most;
+}
+
 static struct server *server_new(const struct server_setup *setup)
 {
 	struct server *srv = xnew(struct server);
 	const char *pool = getenv("CAY_POOL");
 	uint64_t target;
 
+	srv->templates_most = templates_most();
 	srv->lazy_least = lazy_least();
 	(void)!str_copy(srv->state, sizeof(srv->state), setup->state);
 	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);

@@ -207,6 +207,7 @@ struct snapshot {
 	bool unwanted;      /* its processes go with the last of them */
 	bool settling, settle_failed;
 	struct live *live; /* its processes, or NULL: api/lives.h */
+	uint64_t used_ns;  /* CLOCK_MONOTONIC: its processes, last */
 	uint64_t made_ns;  /* CLOCK_MONOTONIC; 0 = before this server started */
 };
 
@@ -223,7 +224,8 @@ struct server {
 		own_run[32]; /* the same through descriptors: their parents may be closed to us */
 	int state_fd;
 	bool rootless;
-	uint64_t lazy_least;         /* bytes of memory from which on a resume is a lazy one */
+	uint64_t templates_most; /* bytes of memory that templates of snapshots may have together */
+	uint64_t lazy_least;     /* bytes of memory from which on a resume is a lazy one */
 	const char *trust, *through; /* see struct server_setup */
 	const char *build;           /* the same */
 	const char *uid_map;         /* "range" or "single" */
@@ -788,7 +790,7 @@ bool run_goes_on(struct sandbox *sb);
 /** run_orphaned() - after a start: if @sb was made for a run, its client may come back; if it does not, the run is ended. */
 void run_orphaned(struct sandbox *sb);
 
-/* --- snapshots.c, snapshot_take.c, snapshot_settle.c --- */
+/* --- snapshots.c, snapshot_memory.c, snapshot_take.c, snapshot_settle.c --- */
 
 /** snapshot_find() - by id, name, unique id prefix that is no sandbox's name, or as the step of a sandbox ("NAME@STEP"); NULL with @err set. Borrowed. */
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** DOC: api/snapshot_parts.h - what snapshots.c, snapshot_take.c, snapshot_settle.c, forks.c, rewind.c and prune.c share and nobody else needs; api/server.h has the rest. */
+/** DOC: api/snapshot_parts.h - what snapshots.c, snapshot_memory.c, snapshot_take.c, snapshot_settle.c, forks.c, rewind.c and prune.c share and nobody else needs; api/server.h has the rest. */
 #ifndef CAY_API_SNAPSHOT_PARTS_H
 #define CAY_API_SNAPSHOT_PARTS_H
 
@@ -25,6 +25,12 @@ struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err 
 
 /** snapshot_forget_processes() - let go of them, in memory and on disk: now, or when the last that holds @s releases it. Context: waits; @s may be gone then. */
 void snapshot_forget_processes(struct server *srv, struct snapshot *s);
+
+/** snapshots_are_many() - have the templates more memory than they may (templates_most)? Whoever releases a snapshot ends those whose processes are on disk too. */
+bool snapshots_are_many(const struct server *srv);
+
+/** snapshots_make_room() - while they are many, write processes that are nowhere else, oldest first. What cannot be written is logged, and stays. Context: waits. */
+void snapshots_make_room(struct server *srv);
 
 /** snapshot_source() - the sandbox that it was taken from, or NULL: removed. Borrowed, not beyond the next wait. */
 struct sandbox *snapshot_source(struct server *srv, const struct snapshot *s);

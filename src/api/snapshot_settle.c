@@ -215,6 +215,25 @@ static void settle_one(struct server *srv, struct snapshot *s)
 	snapshot_release(srv, s);
 }
 
+static struct snapshot *first_unwritten(struct server *srv)
+{
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+
+		if (is_sealed(s) && !s->settle_failed && !s->unwanted && snapshot_memory(s) != NULL)
+			return s;
+	}
+	return NULL;
+}
+
+void snapshots_make_room(struct server *srv)
+{
+	struct snapshot *s;
+
+	while (snapshots_are_many(srv) && !srv->stopping && (s = first_unwritten(srv)) != NULL)
+		settle_one(srv, s);
+}
+
 static void settle_main(void *arg)
 {
 	struct server *srv = arg;

@@ -34,14 +34,6 @@ void snapshot_unlist(struct server *srv, struct snapshot *s)
 	free(s);
 }
 
-void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures)
-{
-	s->live = memory;
-	(void)json_object_set_new(
-		s->doc, "files_only", json_boolean(memory == NULL && memory_of(s->doc) == NULL));
-	(void)json_object_set_new(s->doc, "live", figures != NULL ? figures : json_null());
-}
-
 static int load_one(void *ctx, const char *id, const char *text)
 {
 	const struct loading *l = ctx;
@@ -148,97 +140,6 @@ struct snapshot *snapshot_find(struct server *srv, const char *what, struct err 
 	if (found == NULL)
 		(void)err_raise(err, ERR_NOT_FOUND, "no snapshot '%s'", what);
 	return found;
-}
-
-struct live *snapshot_memory(struct snapshot *s)
-{
-	if (s->live == NULL || live_alive(s->live))
-		return s->live;
-	if (s->users == 0) { /* nobody restores from it just now */
-		live_drop(s->live);
-		snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
-	}
-	return NULL;
-}
-
-bool snapshot_has_processes(struct snapshot *s)
-{
-	return snapshot_memory(s) != NULL || memory_of(s->doc) != NULL;
-}
-
-struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err *err)
-{
-	struct live *l = snapshot_memory(s);
-
-	if (l != NULL)
-		return l;
-	if (memory_of(s->doc) == NULL) {
-		(void)err_raise(
-			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
-		return NULL;
-	}
-	l = memory_load(srv, memory_of(s->doc),
-		json_object_get(json_object_get(s->doc, "memory"), "execs"), err);
-	if (l == NULL)
-		return NULL;
-	/* somebody else may have been faster */
-	if (snapshot_memory(s) != NULL) {
-		live_drop(l);
-		return s->live;
-	}
-	/* whoever uses one that has died meanwhile must find it still */
-	l->former = s->live;
-	snapshot_set_live(s, l, json_incref(json_object_get(s->doc, "live")));
-	return l;
-}
-
-static void forget_processes(struct server *srv, struct snapshot *s)
-{
-	const char *id = memory_of(s->doc);
-	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
-
-	keeper_forget_fork(srv, s->id);
-	live_drop(s->live);
-	(void)json_object_del(s->doc, "memory");
-	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
-	if (memory != NULL && snapshot_save(srv, s, false, NULL) == 0)
-		memory_forget(srv, memory);
-}
-
-void snapshot_forget_processes(struct server *srv, struct snapshot *s)
-{
-	s->unwanted = s->users > 0;
-	if (!s->unwanted)
-		forget_processes(srv, s);
-}
-
-void snapshot_hold(struct snapshot *s)
-{
-	s->users++;
-}
-
-/* One of many: what is on disk needs no template between its uses. */
-static void put_away(struct snapshot *s)
-{
-	if (s->live == NULL || memory_of(s->doc) == NULL ||
-		json_object_get(s->doc, "steps") == NULL)
-		return;
-	live_drop(s->live);
-	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
-}
-
-void snapshot_release(struct server *srv, struct snapshot *s)
-{
-	if (--s->users > 0)
-		return;
-	if (s->live != NULL)
-		live_drop(TAKE_PTR(s->live->former));
-	if (s->unwanted) {
-		s->unwanted = false;
-		forget_processes(srv, s);
-	} else {
-		put_away(s);
-	}
 }
 
 json_t *snapshot_object(struct snapshot *s)
