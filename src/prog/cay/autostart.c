@@ -11,8 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#define SYSTEMD_RUN   "/usr/bin/systemd-run"
-#define ARGUMENTS_MAX 12
+#define SYSTEMD_RUN "/usr/bin/systemd-run"
 
 extern char **environ;
 
@@ -62,32 +61,30 @@ static bool user_has_systemd(void)
 }
 
 /*
- * The command line that starts the server. An ordinary user's gets a control group of its own, without which sandboxes have no limits; unless that was said to be
- * fine. How many processes there may be each sandbox says, and the user's slice: a scope would have a sixth or so of the machine's for all of them (DefaultTasksMax).
+ * How many processes there may be each sandbox says, and the user's slice: a scope would have a sixth or so of the machine's for all of them
+ * (DefaultTasksMax).
  */
-static void server_command(const char *path, const char *argv[ARGUMENTS_MAX])
+size_t cli_server_scope(const char *argv[CLI_SCOPE_MAX])
 {
 	static const char *const scope[] = { SYSTEMD_RUN, "--user", "--scope", "--quiet",
 		"--collect", "--no-ask-password", "--property=Delegate=yes",
 		"--property=TasksMax=infinity", "--" };
-	size_t n = 0;
 
-	if (geteuid() != 0 && getenv("CAY_ACCEPT_NO_LIMITS") == NULL && user_has_systemd()) {
-		memcpy(argv, scope, sizeof(scope));
-		n = ARRAY_SIZE(scope);
-	}
-	argv[n++] = path;
-	argv[n++] = "--background";
-	argv[n] = NULL;
+	_Static_assert(ARRAY_SIZE(scope) == CLI_SCOPE_MAX, "room for all of it");
+	if (geteuid() == 0 || getenv("CAY_ACCEPT_NO_LIMITS") != NULL || !user_has_systemd())
+		return 0;
+	memcpy(argv, scope, sizeof(scope));
+	return ARRAY_SIZE(scope);
 }
 
 /* Starts it with nothing but our standard error's copy in @log; its own background process must not hold our streams. */
 static int spawn(const char *path, int log, pid_t *ret)
 {
-	const char *argv[ARGUMENTS_MAX];
+	const char *argv[CLI_SCOPE_MAX + 3] = { 0 };
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
+	size_t n;
 	int rc;
 
 	(void)sigemptyset(&none);
@@ -102,7 +99,9 @@ static int spawn(const char *path, int log, pid_t *ret)
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
 	(void)syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
-	server_command(path, argv);
+	n = cli_server_scope(argv);
+	argv[n++] = path;
+	argv[n] = "--background";
 	rc = posix_spawn(ret, argv[0], &actions, &attr, (char **)(uintptr_t)argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
 	posix_spawnattr_destroy(&attr);

@@ -178,6 +178,14 @@ char *cli_socket_path(void) attr_must_use;
  */
 int cli_start_server(struct err *err) attr_must_use;
 
+#define CLI_SCOPE_MAX 9
+
+/**
+ * cli_server_scope() - the words before the command line of an ordinary user's server that get it a control group of its own, without which sandboxes have no limits.
+ * Return: how many of @argv are filled; 0 where no systemd manages this user, or no limits were said to be fine.
+ */
+size_t cli_server_scope(const char *argv[CLI_SCOPE_MAX]);
+
 /** cli_program() - path of a program of ours: beside this executable or where the others are installed (CAY_PROGRAM_DIR). Return: 0 and the path (free()), or -ENOENT. */
 int cli_program(const char *name, char **ret) attr_must_use;
 

@@ -9,12 +9,9 @@
 
 extern char **environ;
 
-/* Runs the program that makes sandboxes, to look with its own eyes. */
-static int ask_program(struct cli *cli, json_t **ret)
+/* Return: 0 and what @argv printed as JSON (NULL: it printed none), or -errno. */
+static int run_for_json(const char *const argv[], json_t **ret)
 {
-	cleanup_free char *path = NULL, *state = directories_state(NULL);
-	char *argv[] = { (char *)(uintptr_t) "cay-keeper", (char *)(uintptr_t) "doctor", state,
-		NULL };
 	posix_spawn_file_actions_t actions;
 	struct buf text = BUF_INIT(1U << 20);
 	int ends[2], status = 0, rc;
@@ -22,27 +19,48 @@ static int ask_program(struct cli *cli, json_t **ret)
 	ssize_t n;
 	pid_t pid;
 
-	if (state == NULL)
-		return err_raise(&cli->err, ERR_HOST,
-			"there is no home directory for the state of a server");
-	if (cli_program("cay-keeper", &path) < 0)
-		return err_raise(&cli->err, ERR_HOST, "there is no cay-keeper beside this program");
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return err_raise_sys(&cli->err, -errno, "make a pipe");
+		return -errno;
 	(void)posix_spawn_file_actions_init(&actions);
 	(void)posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-	rc = -posix_spawn(&pid, path, &actions, NULL, argv, environ);
+	rc = -posix_spawn(&pid, argv[0], &actions, NULL, (char **)(uintptr_t)argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
 	(void)close(ends[1]);
 	while (rc == 0 && (room = buf_room(&text, 65536)) != NULL &&
 		(n = read(ends[0], room, 65536)) > 0)
 		buf_grown(&text, (size_t)n);
 	(void)close(ends[0]);
-	if (rc < 0)
-		return err_raise_sys(&cli->err, rc, "start '%s'", path);
-	(void)waitpid(pid, &status, 0);
-	*ret = json_loadb(buf_cstr(&text), text.n, 0, NULL);
+	if (rc == 0) {
+		(void)waitpid(pid, &status, 0);
+		*ret = json_loadb(buf_cstr(&text), text.n, 0, NULL);
+	}
 	buf_free(&text);
+	return rc;
+}
+
+/* Runs the program that makes sandboxes, to look with its own eyes, and in such a control group as a server would have, if there is one to be had. */
+static int ask_program(struct cli *cli, json_t **ret)
+{
+	cleanup_free char *path = NULL, *state = directories_state(NULL);
+	const char *argv[CLI_SCOPE_MAX + 4] = { 0 };
+	size_t n;
+	int rc;
+
+	if (state == NULL)
+		return err_raise(&cli->err, ERR_HOST,
+			"there is no home directory for the state of a server");
+	if (cli_program("cay-keeper", &path) < 0)
+		return err_raise(&cli->err, ERR_HOST, "there is no cay-keeper beside this program");
+	n = cli_server_scope(argv);
+	argv[n] = path;
+	argv[n + 1] = "doctor";
+	argv[n + 2] = state;
+	*ret = NULL;
+	rc = run_for_json(argv, ret);
+	if (n > 0 && *ret == NULL)
+		rc = run_for_json(&argv[n], ret);
+	if (rc < 0)
+		return err_raise_sys(&cli->err, rc, "run '%s'", path);
 	return *ret != NULL
 		       ? 0
 		       : err_raise(&cli->err, ERR_INTERNAL, "'%s doctor' gave no report", path);
