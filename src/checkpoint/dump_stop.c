@@ -57,17 +57,34 @@ static int cannot_stop(int32_t pid, int rc, struct err *err)
 	return err_raise_sys(err, rc, "stop process %d (%s)", who.inner, who.name);
 }
 
+/* No interrupt reaches it: neither does it stop in its time, nor does it notice that it was to. */
+static bool is_uninterruptible(int32_t pid)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	struct proc_stat stat;
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	return file_read_at(AT_FDCWD, path, &text) == 0 &&
+	       proc_stat_parse(buf_cstr(&text), &stat) == 0 && stat.state == 'D';
+}
+
 int dump_stop_all(struct dump *d, struct err *err)
 {
+	bool late = false;
 	int rc = 0;
 
 	tracee_hurry(true);
 	for (uint32_t i = 0; i < d->order->n_pids; i++) {
-		int this = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+		int this;
 
-		/* the others have their time, too: who is let go half-way notices */
-		if (this == -ETIMEDOUT)
+		/* the others have their time, too: who is let go half-way notices. But hundreds of parents of vfork() would have half a second each */
+		if (late && !is_uninterruptible(d->order->pids[i])) {
 			tracee_hurry(true);
+			late = false;
+		}
+		this = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+		late |= this == -ETIMEDOUT;
 		if (this < 0 && rc == 0)
 			rc = cannot_stop(d->order->pids[i], this, err);
 		if (fault("live.dump.hang.stop") < 0)

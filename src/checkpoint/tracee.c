@@ -114,6 +114,8 @@ int tracee_wait(pid_t tid)
 	alive();
 	if (rc != 0 && rc != -EINTR)
 		return rc;
+	if (hurried && clock_now_ns() > stop_deadline_ns)
+		return has_ended(tid) ? -ESRCH : -ETIMEDOUT;
 	if (!hurried)
 		set_alarm(true);
 	do

@@ -7,7 +7,7 @@ import sys
 import time
 
 from lib.case import contains, equal, raises, require
-from lib.cay import ApiError
+from lib.cay import ApiError, wait_until
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, put, say, start  # noqa: E402
@@ -216,10 +216,14 @@ def test_what_the_host_moved_to_where_a_directory_was_removed(instance, tmp):
 VFORK = """
 import ctypes, os, sys, time
 print("ready", flush=True)
-for line in sys.stdin:
-    if ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0: # clone(CLONE_VFORK | SIGCHLD)
-        time.sleep(float(line)); os._exit(0)
+libc = ctypes.CDLL(None)
+def nest(parents, seconds):
+    if libc.syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0: # clone(CLONE_VFORK | SIGCHLD)
+        nest(parents - 1, seconds) if parents > 1 else time.sleep(seconds)
+        os._exit(0)
     os.wait()
+for line in sys.stdin:
+    nest(*map(int, line.split()))
     print("on", flush=True)
 """
 
@@ -230,10 +234,23 @@ def test_the_parent_of_a_vfork_is_waited_for_or_named(instance):
     with instance.sandbox() as box:
         put(instance, box, "/var/tmp/vfork.py", VFORK)
         run = start(instance, box, "/usr/bin/python3", "/var/tmp/vfork.py")
-        say(instance, box, run, "1\n")
+        say(instance, box, run, "1 1\n")
         name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
         instance.call("DELETE", f"/v1/snapshots/{name}")
-        say(instance, box, run, "20\n")
+        say(instance, box, run, "1 20\n")
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {})
+        equal((error.code, "vfork" in error.message), ("busy", True))
+        equal(instance.ok(box, "echo on"), "on\n")
+
+
+@require(*NEEDS)
+def test_hundreds_of_parents_of_vforks_are_given_up_together(instance):
+    """With half a second for each of them the keeper was given up, and with it the sandbox."""
+    with instance.sandbox() as box:
+        put(instance, box, "/var/tmp/vfork.py", VFORK)
+        run = start(instance, box, "/usr/bin/python3", "/var/tmp/vfork.py")
+        say(instance, box, run, "300 600\n")
+        wait_until(lambda: int(instance.ok(box, "ls -d /proc/[0-9]* | wc -l")) > 300, 60, "there are hundreds of them")
         error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {})
         equal((error.code, "vfork" in error.message), ("busy", True))
         equal(instance.ok(box, "echo on"), "on\n")
