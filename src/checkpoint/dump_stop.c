@@ -79,10 +79,10 @@ int dump_stop_all(struct dump *d, struct err *err)
 		int this;
 
 		/* the others have their time, too: who is let go half-way notices. But hundreds of parents of vfork() would have half a second each */
-		if (late && !is_uninterruptible(d->order->pids[i])) {
+		if (late && is_uninterruptible(d->order->pids[i]))
+			tracee_expire();
+		else if (late)
 			tracee_hurry(true);
-			late = false;
-		}
 		this = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
 		late |= this == -ETIMEDOUT;
 		if (this < 0 && rc == 0)

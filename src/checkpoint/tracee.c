@@ -82,6 +82,11 @@ void tracee_hurry(bool on)
 	set_alarm(on);
 }
 
+void tracee_expire(void)
+{
+	stop_deadline_ns = 1;
+}
+
 /* A first thread is not seen to end before the others have been waited for, which are ours as well: so who is killed is looked for. */
 static bool has_ended(pid_t tid)
 {

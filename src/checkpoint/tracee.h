@@ -84,6 +84,9 @@ int tracee_stop(struct tracee *t, pid_t host) attr_must_use;
  */
 void tracee_hurry(bool on);
 
+/** tracee_expire() - in a hurry: a stop that has not come yet fails at once, until tracee_hurry(). */
+void tracee_expire(void);
+
 /** tracee_count_threads() - how many the process has now, whether @t knows them or not. Return: 0 when it has ended. */
 size_t tracee_count_threads(const struct tracee *t);
 
