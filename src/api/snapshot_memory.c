@@ -99,6 +99,15 @@ static bool can_go(const struct snapshot *s)
 	return s->live != NULL && s->users == 0 && memory_of(s->doc) != NULL;
 }
 
+/* That of a sandbox that was suspended has no figures of a capture. */
+static uint64_t size_of(const struct snapshot *s)
+{
+	const json_t *live = json_object_get(s->doc, "live"),
+		     *from = json_is_object(live) ? live : json_object_get(s->doc, "memory");
+
+	return (uint64_t)json_integer_value(json_object_get(from, "bytes"));
+}
+
 bool snapshots_are_many(const struct server *srv)
 {
 	uint64_t bytes = 0;
@@ -107,8 +116,7 @@ bool snapshots_are_many(const struct server *srv)
 		const struct snapshot *s = list_entry(node, struct snapshot, node);
 
 		if (s->live != NULL)
-			bytes += (uint64_t)json_integer_value(
-				json_object_get(json_object_get(s->doc, "live"), "bytes"));
+			bytes += size_of(s);
 	}
 	return bytes > srv->templates_most;
 }

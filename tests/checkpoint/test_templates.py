@@ -14,7 +14,7 @@ from forking import ask, rootless, start  # noqa: E402
 TIMEOUT = 180
 NEEDS = ("root", "cgroup2")
 MIB = 1 << 20
-ROOM = {"CAY_TEMPLATES": str(50 * MIB)}  # of three such programs, not of two
+ROOM = {"CAY_TEMPLATES": str(50 * MIB)}  # for two such programs, not for three
 PROGRAM = f"""
 import sys
 held = bytearray(b"x" * {20 * MIB})
@@ -88,3 +88,16 @@ def test_one_alone_stays(tmp):
         for name in (second, first, first):
             equal(forked(instance, name, run), "5\n")
         stay(instance, 1)
+
+
+@require(*NEEDS)
+def test_those_of_snapshots_of_a_suspended_sandbox_too(tmp):
+    """They have no figures of a capture."""
+    with contextlib.closing(cay.Instance(tmp, env=ROOM).start()) as instance, instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", PROGRAM)
+        ask(instance, box, run, "5")
+        instance.post(f"/v1/sandboxes/{box}/suspend")
+        for name in ("first", "second", "third", "fourth"):
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": name})
+            equal(forked(instance, name, run), "5\n")
+        stay(instance, 2)
