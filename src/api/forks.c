@@ -291,6 +291,8 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 	if (sb == NULL)
 		return -ENOENT;
 	rc = check_names(call, err);
+	if (rc == 0 && sb->state == SANDBOX_RUNNING && wants_processes(sb, call->body))
+		snapshots_make_room(call->srv);
 	if (rc == 0)
 		rc = sandbox_lock_beside(sb, err);
 	if (rc == 0) {

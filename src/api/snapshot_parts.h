@@ -29,7 +29,8 @@ void snapshot_forget_processes(struct server *srv, struct snapshot *s);
 /** snapshots_are_many() - have the templates more memory than they may (templates_most)? Whoever releases a snapshot ends those whose processes are on disk too. */
 bool snapshots_are_many(const struct server *srv);
 
-/** snapshots_make_room() - while they are many, write processes that are nowhere else, oldest first. What cannot be written is logged, and stays. Context: waits. */
+/** snapshots_make_room() - while they are many, write processes that are nowhere else, oldest first. What cannot be written is logged, and stays. Before a live snapshot, and
+ * without the lock of its sandbox: the disk may take minutes, and who stops or removes that must not wait so long. Context: waits. */
 void snapshots_make_room(struct server *srv);
 
 /** snapshot_source() - the sandbox that it was taken from, or NULL: removed. Borrowed, not beyond the next wait. */

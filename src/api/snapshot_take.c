@@ -250,8 +250,6 @@ struct snapshot *snapshot_take(
 		reserve_check(sb->srv, err) < 0 || sandbox_settle_suspend(sb, err) < 0 ||
 		sandbox_settle_files(sb, err) < 0)
 		return NULL;
-	if (wish->live)
-		snapshots_make_room(sb->srv);
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
 	if (s != NULL && wish->durable && snapshot_keep_promise(sb->srv, s, err) < 0)
 		return NULL;

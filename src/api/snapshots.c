@@ -276,6 +276,8 @@ static struct snapshot *take_asked(struct api_call *call, struct err *err)
 
 	if (sb == NULL)
 		return NULL;
+	if (sb->state == SANDBOX_RUNNING && !json_is_true(files_only))
+		snapshots_make_room(call->srv);
 	if (sandbox_lock_beside(sb, err) == 0) {
 		s = snapshot_take(sb,
 			&(struct snapshot_wish){ .name = name,

@@ -3,13 +3,17 @@
 
 import contextlib
 import os
+import select
+import signal
 import sys
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
 from forking import ask, rootless, start  # noqa: E402
+from stops import Asked  # noqa: E402
 
 TIMEOUT = 180
 NEEDS = ("root", "cgroup2")
@@ -101,3 +105,40 @@ def test_those_of_snapshots_of_a_suspended_sandbox_too(tmp):
             instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": name})
             equal(forked(instance, name, run), "5\n")
         stay(instance, 2)
+
+
+def held(instance):
+    """Jobs that stand still."""
+    seen = leaks.processes()
+    return [pid for pid in instance.own_processes() if pid in seen and seen[pid][1] == "T"]
+
+
+def go_on(instance):
+    for pid in held(instance):
+        os.kill(pid, signal.SIGCONT)
+    return True
+
+
+def are_settled(instance):
+    return go_on(instance) and all(one["state"] != "sealed" for one in instance.get("/v1/snapshots")["snapshots"])
+
+
+@require(*NEEDS)
+def test_nobody_waits_for_who_waits_for_the_disk(tmp):
+    """Neither who ends the sandbox meanwhile, nor the next command behind a step of another one."""
+    env = {"CAY_TEMPLATES": str(MIB), "CAY_FAULT": "memory.save.chunk:1=hold"}  # by each job
+    with contextlib.closing(cay.Instance(tmp, env=env).start()) as instance:
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        steps = instance.post("/v1/sandboxes", {"name": "steps", "checkpoint": "each-exec"})["id"]
+        for one in (box, steps):
+            start(instance, one, "/usr/bin/python3", "-c", PROGRAM)
+        instance.post(f"/v1/sandboxes/{box}/snapshots", {})
+        waiting = [Asked(instance, "POST", f"/v1/sandboxes/{box}/{what}", {}) for what in ("snapshots", "fork")]
+        cay.wait_until(lambda: held(instance), 30, "it is being written")
+        for _ in range(2):
+            equal(instance.wait(steps, instance.exec(steps, "true"))["code"], 0)
+        equal(instance.post(f"/v1/sandboxes/{box}/stop")["state"], "stopped")
+        assert held(instance)
+        cay.wait_until(lambda: go_on(instance) and len(select.select([one.socket for one in waiting], [], [], 0)[0]) == 2, 60, "both are answered")
+        equal([one.answer()[0] for one in waiting], [201, 201])
+        cay.wait_until(lambda: are_settled(instance), 60, "nothing is written any more")
