@@ -230,8 +230,12 @@ void snapshots_make_room(struct server *srv)
 {
 	struct snapshot *s;
 
-	while (snapshots_are_many(srv) && !srv->stopping && (s = first_unwritten(srv)) != NULL)
-		settle_one(srv, s);
+	while (snapshots_are_many(srv) && !srv->stopping && (s = first_unwritten(srv)) != NULL) {
+		if (s->settling) /* not held: who removes it waits for the same */
+			(void)waiters_wait(&srv->settled, 0);
+		else
+			settle_one(srv, s);
+	}
 }
 
 static void settle_main(void *arg)

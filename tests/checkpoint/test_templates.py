@@ -142,3 +142,19 @@ def test_nobody_waits_for_who_waits_for_the_disk(tmp):
         cay.wait_until(lambda: go_on(instance) and len(select.select([one.socket for one in waiting], [], [], 0)[0]) == 2, 60, "both are answered")
         equal([one.answer()[0] for one in waiting], [201, 201])
         cay.wait_until(lambda: are_settled(instance), 60, "nothing is written any more")
+
+
+@require(*NEEDS)
+def test_one_that_several_wait_for_can_be_removed(tmp):
+    """When it is on disk; it was refused as being used."""
+    env = {"CAY_TEMPLATES": str(MIB), "CAY_FAULT": "memory.save.chunk:1=hold"}
+    with contextlib.closing(cay.Instance(tmp, env=env).start()) as instance:
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        start(instance, box, "/usr/bin/python3", "-c", PROGRAM)
+        first = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        asked = [Asked(instance, "POST", f"/v1/sandboxes/{box}/snapshots", {})]
+        cay.wait_until(lambda: held(instance), 30, "it is being written")
+        asked += [Asked(instance, "DELETE", f"/v1/snapshots/{first}"), Asked(instance, "POST", f"/v1/sandboxes/{box}/snapshots", {})]
+        cay.wait_until(lambda: go_on(instance) and len(select.select([one.socket for one in asked], [], [], 0)[0]) == 3, 60, "all are answered")
+        equal([one.answer()[0] for one in asked], [201, 204, 201])
+        cay.wait_until(lambda: are_settled(instance), 60, "nothing is written any more")
