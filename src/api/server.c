@@ -625,11 +625,12 @@ static uint64_t lazy_least(void)
 	return said != NULL && str_eq(said, "1") ? 1 : 16U << 20;
 }
 
-/* A quarter of the machine's: the rest is for what runs. */
+/* A quarter of the machine's, or of a container's: the rest is for what runs. */
 static uint64_t templates_most(void)
 {
 	const char *said = getenv("CAY_TEMPLATES");
-	uint64_t most = uv_get_total_memory() / 4;
+	uint64_t all = uv_get_total_memory(), own = uv_get_constrained_memory(); /* 0 = no limit */
+	uint64_t most = (own != 0 && own < all ? own : all) / 4;
 
 	if (said != NULL && *said != '\0' && str_to_u64(said, 1, UINT64_MAX, &most) < 0)
 		log_warn("live", "CAY_TEMPLATES is no number of bytes: '%s'", said);
