@@ -391,7 +391,6 @@ static void forget_all(struct dump *d)
 
 		tracee_end(&p->twin);
 		keep_fini(&p->kept);
-		keep_fini(&p->kept_of_gone);
 		mappings_fini(&p->maps);
 		buf_free(&p->smaps);
 		free(p->pages.list);

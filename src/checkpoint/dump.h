@@ -61,8 +61,7 @@ struct dump_process {
 	const char *smap_at;
 	bool smaps_of_twin;
 	struct dump_pages pages;
-	struct keep kept;         /* what the twin does not have of them */
-	struct keep kept_of_gone; /* mappings of files without a name that it does not have */
+	struct keep kept; /* what the twin does not have of them */
 	struct proc_stat stat;
 	struct plan_input place;
 	struct image_process out;
@@ -164,6 +163,9 @@ struct dump_gone {
 	uint32_t index;         /* its description, IMAGE_NONE = there is none yet */
 	uint64_t content;       /* in the stash */
 	unsigned char *have;    /* a byte for each page */
+	char *kept;             /* by offset, pages that a twin does not have: */
+	uint64_t kept_size;
+	struct page_set kept_pages;
 };
 
 /** struct dump_name - a name of a mapping, and whether another file than that of @inode is at it. dump_names.c */
@@ -362,8 +364,8 @@ uint64_t dump_readable(const struct dump_process *p, const struct proc_map *m);
 int dump_gone_note(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct err *err) attr_must_use;
 
-/** dump_gone_keep() - copy what @p maps so and its twin does not. While @p is stopped, after its twin was made. Return: 0 or -errno. */
-int dump_gone_keep(const struct dump *d, struct dump_process *p) attr_must_use;
+/** dump_gone_keep() - copy what @p maps so and its twin does not, but for what was copied of another. While @p is stopped, after its twin was made and its pages are listed. Return: 0 or -errno. */
+int dump_gone_keep(struct dump *d, const struct dump_process *p) attr_must_use;
 
 /** dump_gone_program() - after all mappings of @p: its program, if that is such a file. Return: 0 or an error. */
 int dump_gone_program(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
@@ -499,7 +501,7 @@ int32_t dump_last_number(const struct dump *d);
 struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 
 /** dump_moment() - list the pages of @p, copy what its twin does not have. While @p is stopped, after its twin was made. */
-int dump_moment(const struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_is_shared_memory() - does @m map shared memory that is in no file system under a name? */
 bool dump_is_shared_memory(const struct proc_map *m);

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "checkpoint/pagemap.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
@@ -99,8 +100,65 @@ int dump_gone_note(
 				 (int)m->name_size, m->name, GONE_MAX >> 20);
 }
 
+/* Room for all of it: what nobody keeps takes no memory. */
+static int begin_kept(struct dump_gone *g)
+{
+	void *room;
+
+	if (g->kept != NULL)
+		return 0;
+	room = mmap(NULL, g->size, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return -ENOMEM;
+	g->kept = room;
+	g->kept_size = g->size;
+	return page_set_room(&g->kept_pages, g->size);
+}
+
+/* Take from @pages those of the first @n bytes of @m that are the process's own. */
+static void without_own(
+	const struct dump_process *p, const struct proc_map *m, uint64_t n, struct page_set *pages)
+{
+	for (size_t i = 0; i < p->pages.n; i++) {
+		uint64_t start = p->pages.list[i].start, end = p->pages.list[i].end;
+
+		start = start > m->start ? start : m->start;
+		end = end < m->start + n ? end : m->start + n;
+		if (start < end)
+			page_set_remove(pages, m->offset + (start - m->start),
+				m->offset + (end - m->start));
+	}
+}
+
+/* Each page once, whoever else maps it: a file of holes takes nothing, and many may map it. */
+static int keep_file(struct dump_gone *g, const struct dump_process *p, const struct proc_map *m)
+{
+	uint64_t n = dump_readable(p, m), at = m->offset;
+	struct page_set wanted = { 0 };
+	struct page_run run;
+	int rc;
+
+	if (n == 0)
+		return 0;
+	rc = begin_kept(g);
+	if (rc == 0)
+		rc = page_set_room(&wanted, m->offset + n);
+	if (rc == 0) {
+		page_set_add(&wanted, m->offset, m->offset + n);
+		without_own(p, m, n, &wanted);
+	}
+	while (rc == 0 && page_set_next(&wanted, &g->kept_pages, &at, m->offset + n, &run)) {
+		rc = keep_copy(p->tracee.host, m->start + (run.start - m->offset),
+			g->kept + run.start, run.end - run.start);
+		page_set_add(&g->kept_pages, run.start, run.end);
+	}
+	page_set_fini(&wanted);
+	return rc;
+}
+
 /* MADV_DONTFORK: the file's pages are there, too, and are read from the twin when its process goes on. */
-int dump_gone_keep(const struct dump *d, struct dump_process *p)
+int dump_gone_keep(struct dump *d, const struct dump_process *p)
 {
 	cleanup_fd int twin = -1;
 	int rc = 0;
@@ -112,13 +170,10 @@ int dump_gone_keep(const struct dump *d, struct dump_process *p)
 		return -errno;
 	for (size_t i = 0; rc == 0 && i < p->maps.n; i++) {
 		const struct proc_map *m = &p->maps.list[i];
-		uint64_t n;
+		struct dump_gone *g = m->shared || !dump_is_gone_file(m) ? NULL : find(d, m);
 
-		if (m->shared || !dump_is_gone_file(m) || can_read(twin, m->start))
-			continue;
-		n = dump_readable(p, m);
-		if (n > 0)
-			rc = keep_pages(&p->kept_of_gone, p->tracee.host, m->start, m->start + n);
+		if (g != NULL && !can_read(twin, m->start))
+			rc = keep_file(g, p, m);
 	}
 	return rc;
 }
@@ -262,19 +317,24 @@ static void add_description(struct dump *d, struct dump_gone *g, const struct pr
 	g->index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
 }
 
-/* @at of @p or of its twin, within one mapping, goes to @to. */
-static void copy(struct dump *d, struct dump_process *p, uint64_t at, uint64_t to, uint64_t length)
+/* What @p, or its twin, shows at @at of @length bytes at @offset of @g. */
+static void copy(struct dump *d, struct dump_process *p, const struct dump_gone *g, uint64_t at,
+	uint64_t offset, uint64_t length)
 {
-	for (size_t i = 0; i < p->kept_of_gone.n; i++) {
-		const struct kept *k = &p->kept_of_gone.list[i];
+	uint64_t end = offset + length, from = offset, next = offset;
+	struct page_run run = { end, end };
 
-		if (k->start <= at && at < k->end) {
-			image_copy(&d->image, getpid(),
-				(uint64_t)(uintptr_t)k->copy + (at - k->start), to, length);
-			return;
-		}
+	while (from < end) {
+		if (g->kept == NULL || !page_set_next(&g->kept_pages, NULL, &next, end, &run))
+			run = (struct page_run){ end, end };
+		if (run.start > from)
+			image_copy(&d->image, dump_source(p)->host, at + (from - offset),
+				g->content + from, run.start - from);
+		if (run.end > run.start)
+			image_copy(&d->image, getpid(), (uint64_t)(uintptr_t)(g->kept + run.start),
+				g->content + run.start, run.end - run.start);
+		from = run.end;
 	}
-	image_copy(&d->image, dump_source(p)->host, at, to, length);
 }
 
 /* The file's own pages of @start..@end, as far as nobody has brought them. */
@@ -292,7 +352,7 @@ static void take_pages(struct dump *d, struct dump_process *p, struct dump_gone 
 			continue;
 		}
 		if (at > from)
-			copy(d, p, from, g->content + m->offset + (from - m->start), at - from);
+			copy(d, p, g, from, m->offset + (from - m->start), at - from);
 		from = at + IMAGE_PAGE;
 	}
 }
@@ -340,6 +400,9 @@ void dump_gone_fini(struct dump *d)
 {
 	for (size_t i = 0; i < d->n_gone; i++) {
 		free(d->gone[i].have);
+		if (d->gone[i].kept != NULL)
+			(void)munmap(d->gone[i].kept, d->gone[i].kept_size);
+		page_set_fini(&d->gone[i].kept_pages);
 		fd_close(&d->gone[i].program);
 	}
 	free(d->gone);

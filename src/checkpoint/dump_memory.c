@@ -299,7 +299,7 @@ void dump_content(struct dump *d, const struct shared_memory *memory, struct ima
 	out->data = image_add_bytes(&d->image, runs.p, runs.n);
 }
 
-int dump_moment(const struct dump *d, struct dump_process *p, struct err *err)
+int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 {
 	bool later = false; /* the twin will tell which pages there are */
 	int rc;

@@ -3,8 +3,11 @@
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 
+from lib import cay, leaks
 from lib.case import contains, equal, raises, require
 from lib.cay import ApiError, Instance
 
@@ -46,6 +49,33 @@ with open(sys.argv[1], "rb") as file:
 print("ready", flush=True)
 for line in sys.stdin:
     print(held[:5], [each.endswith(" (deleted)\\n") for each in open("/proc/self/maps") if "/common-licenses/" in each], flush=True)
+"""
+
+# Processes that each map a removed file of holes, so that their children do not.
+APART = """
+import ctypes, os, sys
+size = int(sys.argv[1])
+c = ctypes.CDLL(None)
+c.mmap.restype = ctypes.c_void_p
+c.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+c.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+fd = os.open("/var/tmp/holes", os.O_RDWR | os.O_CREAT)
+os.truncate(fd, size)
+os.unlink("/var/tmp/holes")
+for _ in range(int(sys.argv[2])):
+    goes_on, done = os.pipe()
+    if os.fork() == 0:
+        assert c.madvise(c.mmap(None, size, 1, 2, fd, 0), size, 10) == 0
+        os.close(fd)
+        os.close(done)
+        while True:
+            os.read(0, 1)
+    os.close(done)
+    os.read(goes_on, 1)
+    os.close(goes_on)
+os.close(fd)
+print("ready", flush=True)
+os.read(0, 1)
 """
 
 
@@ -266,3 +296,24 @@ def test_replaced_on_the_machine_rootless(tmp):
         suspend(instance, place.box)
         replace(place.file, "other" * 2000)
         place.refused(f"sandboxes/{place.box}/resume")
+
+
+def held(instance):
+    return [pid for pid, (_, state, _) in leaks.processes().items() if state == "T" and pid in instance.own_processes()]
+
+
+@require(*NEEDS)
+def test_removed_file_is_kept_once(tmp):
+    """What a twin does not map is copied in the pause: not once for each of those that map it."""
+    size, processes = 32 << 20, 8
+    with contextlib.closing(Instance(tmp, env={"CAY_FAULT": "live.dump.twins=hold"}).start()) as instance, instance.sandbox() as box:
+        start(instance, box, "/usr/bin/python3", "-c", APART, str(size), str(processes))
+        taken = threading.Thread(target=fork_live, args=(instance, box))
+        taken.start()
+        cay.wait_until(lambda: held(instance), 60, "the dumper is held")
+        for one in held(instance):
+            with open(f"/proc/{one}/status", encoding="ascii") as f:
+                kib = int(next(line for line in f if line.startswith("RssAnon")).split()[1])
+            os.kill(one, signal.SIGCONT)
+            assert kib << 10 < 2 * size, f"it has {kib} KiB"
+        taken.join()

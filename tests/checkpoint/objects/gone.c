@@ -146,6 +146,46 @@ static void relative(const struct state *s, int in, int out)
 	_exit(9);
 }
 
+/** struct shared_apart - a file that two processes map so that a child has nothing of it, each with a page of its own. */
+struct shared_apart {
+	char *at;
+	int go;
+	pid_t other;
+};
+
+static void build_apart(struct shared_apart *a)
+{
+	int fd = make("/var/tmp/apart", "shared", 3 * PAGE), go[2], report[2];
+	char c;
+
+	MUST(pipe(go) == 0 && pipe(report) == 0);
+	a->go = go[1];
+	a->other = fork();
+	a->at = map(fd, 3, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	MUST(close(fd) == 0 && madvise(a->at, 3 * PAGE, MADV_DONTFORK) == 0);
+	if (a->other == 0) {
+		memset(a->at + 2 * PAGE, '2', PAGE);
+		MUST(write(report[1], "r", 1) == 1 && read(go[0], &c, 1) == 1);
+		is(a->at, 0, stamp("shared", 0));
+		is(a->at, 1, stamp("shared", 1));
+		is(a->at, 2, '2');
+		_exit(9);
+	}
+	memset(a->at + PAGE, '1', PAGE);
+	MUST(read(report[0], &c, 1) == 1 && unlink("/var/tmp/apart") == 0);
+}
+
+static void check_apart(const struct shared_apart *a)
+{
+	int status;
+
+	is(a->at, 0, stamp("shared", 0));
+	is(a->at, 1, '1');
+	is(a->at, 2, stamp("shared", 2));
+	MUST(write(a->go, "g", 1) == 1 && waitpid(a->other, &status, 0) == a->other);
+	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+}
+
 #define ALIKE "/var/tmp/alike"
 
 /* The program, when it has been executed from a copy of itself. */
@@ -230,6 +270,7 @@ static char *make_alike(void)
 int main(int argc, char **argv)
 {
 	struct state s;
+	struct shared_apart apart;
 	int go[2], report[2], copy_in, moved_in, status;
 	pid_t copy, moved, other;
 	char *alike;
@@ -246,6 +287,7 @@ int main(int argc, char **argv)
 	moved = start_copy("/var/tmp/moved", "moved", &moved_in);
 	MUST(unlink(ALIKE) == 0);
 	build(&s);
+	build_apart(&apart);
 	MUST(pipe(go) == 0 && pipe(report) == 0);
 	other = fork();
 	if (other == 0)
@@ -258,6 +300,7 @@ int main(int argc, char **argv)
 	MUST(write(go[1], "a", 1) == 1 && waitpid(other, &status, 0) == other);
 	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 9 && s.common[1] == 'b');
 	check(&s, '1');
+	check_apart(&apart);
 	is(alike, 0, 'A');
 	end_copy(copy, copy_in);
 	end_copy(moved, moved_in);
