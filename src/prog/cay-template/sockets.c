@@ -486,6 +486,17 @@ static bool is_listened_on(description *d)
 	return false;
 }
 
+/*
+ * The port of who has gone, which no other connection to that address has. Where it cannot be had, because somebody listens on it, some port, which may be that of another who comes
+ * behind it.
+ */
+static void bind_stand_in(int fd, description *d)
+{
+	set(fd, SOL_SOCKET, REUSEADDR, 1);
+	if (d->remote.length > 0)
+		(void)CALL3(__NR_bind, fd, image_bytes(d->remote), d->remote.length);
+}
+
 /* @accepting gets its name from a listener that is there for the moment; the connecting end may be of another version of IP. */
 static void connect_by_name(description *accepting, description *connecting, int ret[2])
 {
@@ -499,8 +510,8 @@ static void connect_by_name(description *accepting, description *connecting, int
 	ret[1] = open_socket(connecting != NULL ? connecting : accepting);
 	if (connecting != NULL)
 		bind_socket(ret[1], connecting);
-	else /* it gets some port, which may be that of another who comes behind it */
-		set(ret[1], SOL_SOCKET, REUSEADDR, 1);
+	else if (!is_unix(accepting))
+		bind_stand_in(ret[1], accepting);
 	sockets_enter(accepting);
 	connect_as(&accepting->other, ret[1], to);
 	sockets_return(accepting);

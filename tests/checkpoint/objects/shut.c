@@ -148,6 +148,36 @@ static struct left {
 	struct sockaddr_in name;
 } left[LEFT];
 
+/* One that was accepted: whoever connects to the same address is not to be taken for who has gone. */
+static struct left served;
+
+static struct sockaddr_in peer_of(int fd)
+{
+	struct sockaddr_in a;
+	socklen_t n = sizeof(a);
+
+	MUST(getpeername(fd, (struct sockaddr *)&a, &n) == 0);
+	return a;
+}
+
+static void make_served(const struct over *o)
+{
+	int ends[2];
+
+	connect_to(o, ends);
+	served = (struct left){ ends[1], name_of(ends[0]) };
+	MUST(close(ends[0]) == 0);
+	MUST(poll(&(struct pollfd){ .fd = served.fd, .events = POLLIN }, 1, -1) == 1);
+}
+
+static void check_served(void)
+{
+	struct sockaddr_in now = peer_of(served.fd);
+
+	MUST(memcmp(&now, &served.name, sizeof(now)) == 0);
+	expect_end(served.fd, "");
+}
+
 static void make_left(const struct over *o)
 {
 	for (size_t i = 0; i < LEFT; i++) {
@@ -181,6 +211,7 @@ int main(void)
 	struct over over = make_over();
 
 	make_left(&over);
+	make_served(&over);
 	connected(reading);
 	connected(both);
 	connected(open_one);
@@ -209,5 +240,6 @@ int main(void)
 	object_talk(open_one[0], open_one[1]);
 	check_over(&over);
 	check_left();
+	check_served();
 	return object_done();
 }
