@@ -86,6 +86,16 @@ struct dump_order {
 	uint8_t confined[TEMPLATE_LEAVES_MAX]; /* is a program's own Landlock domain there? */
 };
 
+/** dump_order_has() - is process @pid one of those that are to be stopped? */
+static inline bool dump_order_has(const struct dump_order *order, int32_t pid)
+{
+	for (uint32_t i = 0; i < order->n_pids; i++) {
+		if (order->pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
 /* the last two are in the pause only when there are no twins */
 enum dump_phase {
 	DUMP_SEIZE,

@@ -167,16 +167,6 @@ static json_int_t terminal_number(const struct exec *e)
 	return e->out >= 0 && ioctl(e->out, TIOCGPTN, &number) == 0 ? (json_int_t)number : -1;
 }
 
-/* Who is on its way out is in no group any more, and not dead yet: nothing of it was captured. */
-static bool was_stopped(const struct dump_order *order, pid_t pid)
-{
-	for (uint32_t i = 0; i < order->n_pids; i++) {
-		if (order->pids[i] == pid)
-			return true;
-	}
-	return false;
-}
-
 static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *bytes)
 {
 	json_t *runs = json_array(), *o;
@@ -227,8 +217,9 @@ int carry_save(const struct list *execs, const struct dump_order *order,
 		const struct exec *e = list_entry(pos, struct exec, node);
 
 		if (rc == 0 && e->state == EXEC_RUNNING)
-			rc = was_stopped(order, e->pid) ? save_exec(e, &slot, list, &bytes)
-							: -EAGAIN;
+			/* who is on its way out is in no group any more, and not dead yet: nothing of it was captured */
+			rc = dump_order_has(order, e->pid) ? save_exec(e, &slot, list, &bytes)
+							   : -EAGAIN;
 	}
 	if (rc == 0 && slot != (int)order->n_slots)
 		rc = -EAGAIN;

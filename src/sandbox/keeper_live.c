@@ -189,15 +189,6 @@ static int save_holders(
 	return rc < 0 ? err_raise_sys(err, rc, "keep the state of the programs") : 0;
 }
 
-static bool was_stopped(const struct dump_order *order, int32_t pid)
-{
-	for (uint32_t i = 0; i < order->n_pids; i++) {
-		if (order->pids[i] == pid)
-			return true;
-	}
-	return false;
-}
-
 static int add_twins(void *ctx, const char *name, const int32_t *pids, size_t n)
 {
 	struct keeper *k = ctx;
@@ -210,7 +201,7 @@ static int add_twins(void *ctx, const char *name, const int32_t *pids, size_t n)
 		return -ENOMEM;
 	k->twins = more;
 	for (size_t i = 0; i < n; i++) {
-		if (!was_stopped(&k->capture_order, pids[i]))
+		if (!dump_order_has(&k->capture_order, pids[i]))
 			k->twins[k->n_twins++] = pids[i];
 	}
 	return 0;

@@ -9,7 +9,7 @@
 
 #define TURN_NS 100000U /* the shortest that there is */
 #define LONG_NS \
-	4000000U /* longer than the kernel's own choice, 2.8 ms at most; whoever asks for it waits the longer for its turn where many compute */
+	4000000U /* longer than the kernel's own choice, 2.8 ms at most where nobody changed it; whoever asks for it waits the longer for its turn where many compute */
 #define FIRST (-19) /* nice */
 
 static int32_t before; /* nice */
@@ -43,6 +43,7 @@ void urgency_yield(pid_t tid)
 		return;
 	if (tid == 0 && now.sched_nice == FIRST)
 		now.sched_nice = before;
-	now.sched_runtime = LONG_NS;
+	if (now.sched_runtime < LONG_NS)
+		now.sched_runtime = LONG_NS;
 	(void)syscall(SYS_sched_setattr, tid, &now, 0);
 }
