@@ -197,14 +197,18 @@ static void end_holder(struct keeper *k, struct exec *e, uint64_t uncounted)
 	exec_kill(e, &k->box);
 }
 
-/* Whose sockets were made in no group of an exec's (in a fork, by who made it) may belong to each. */
-static void end_largest(struct keeper *k, const struct holders *h, uint64_t uncounted)
+/*
+ * Whose sockets were made in no group of an exec's (in a fork, by who made it) may belong to each. @locks: those were of who was in the group, and heard of later: one that has ended by then is laid to
+ * nobody.
+ */
+static void end_largest(struct keeper *k, const struct holders *h, uint64_t uncounted, bool locks)
 {
 	const struct holder *largest = holders_largest(h);
+	const int last = locks && largest->group != 0;
 	bool found = false;
 
 	keeper_disturbed(k);
-	for (int whose = 1; whose >= 0 && !found; whose--) {
+	for (int whose = 1; whose >= last && !found; whose--) {
 		list_for_each (&k->execs, pos, next) {
 			struct exec *e = list_entry(pos, struct exec, node);
 
@@ -230,15 +234,16 @@ static bool is_settled(struct keeper *k, uint64_t *uncounted)
 {
 	struct holders h = { 0 };
 	int rc = look(k, &h, uncounted);
+	bool locks = rc == -EOPNOTSUPP || (rc == 0 && *uncounted <= most(k));
 
 	/* locks can be told also where nobody counts sockets */
-	if (rc == -EOPNOTSUPP || (rc == 0 && *uncounted <= most(k))) {
+	if (locks) {
 		h = (struct holders){ 0 };
 		rc = look_at_locks(k, &h);
 		*uncounted = rc == 0 && h.bytes > *uncounted ? h.bytes : *uncounted;
 	}
 	if (rc == 0 && *uncounted > most(k)) {
-		end_largest(k, &h, *uncounted);
+		end_largest(k, &h, *uncounted, locks);
 		return false;
 	}
 	return rc == 0;

@@ -171,7 +171,8 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 	int rc = 0;
 
 	c->group = unlisted_group(c->cg, name);
-	for (size_t i = 0; i < n && rc == 0; i++)
+	/* a group that is gone has nobody left */
+	for (size_t i = 0; c->group != 0 && i < n && rc == 0; i++)
 		rc = add_process(c, pids[i]);
 	c->read_ns = clock_boot_ns();
 	return rc;
