@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/answer_writer.h"
+#include "base/clock.h"
+#include "sandbox/ration.h"
 #include "sys/fdpass.h"
 #include "sys/raw.h"
 
@@ -8,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +41,26 @@ static bool is_by_itself(int socket, pid_t parent)
 	       dup2(socket, STDIN_FILENO) >= 0 && raw_close_range(STDIN_FILENO + 1, ~0U, 0) == 0;
 }
 
+/* How often it has slept. */
+static int64_t sleeps(void)
+{
+	struct rusage usage;
+
+	return getrusage(RUSAGE_THREAD, &usage) < 0 ? 0 : usage.ru_nvcsw;
+}
+
+/* Who slept waited for the memory, and not for a processor; many short waits are as a long one. */
+static void write_one(const struct question *q, const struct procmem *memory, struct answer *ret)
+{
+	const uint64_t began_ns = clock_now_ns();
+	const int64_t slept = sleeps();
+
+	ret->rc = procmem_write(memory, q->address, q->bytes, q->n, &ret->faults);
+	if (sleeps() != slept)
+		ret->faults +=
+			(clock_now_ns() - began_ns) / NS_PER_MS * RATION_WAIT_FAULTS / WAIT_MS;
+}
+
 static attr_noreturn void serve(int socket, pid_t parent)
 {
 	struct question q;
@@ -52,7 +75,7 @@ static attr_noreturn void serve(int socket, pid_t parent)
 		struct procmem memory = { .tid = q.tid, .mem = fds[0], .maps = fds[1] };
 		struct answer a = { 0 };
 
-		a.rc = procmem_write(&memory, q.address, q.bytes, q.n, &a.faults);
+		write_one(&q, &memory, &a);
 		procmem_close(&memory);
 		if (send(STDIN_FILENO, &a, sizeof(a), MSG_NOSIGNAL) < 0)
 			break;

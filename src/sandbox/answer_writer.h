@@ -25,6 +25,7 @@ struct answer_writer {
 
 /**
  * answer_writer_write() - as procmem_write().
+ * @ret_faults: and what was waited for it, a second as RATION_WAIT_FAULTS.
  * Context: blocks for two seconds at most.
  * Return: what that says; -ETIMEDOUT: it waited for too long, and nothing is written any more; -EINPROGRESS: it may be written still, since the child does not end before the page has come; other -errno:
  * there is no child, and nothing is written.

@@ -31,7 +31,7 @@ enum ration_kind {
 #define RATION_FAULTS_MAX \
 	4096U /* in memory of programs, taken by the keeper in its life: each makes up to three pages of tables */
 
-/* Writing there took too long: counted as so many. */
+/* Writing there took too long, or waits in it have together been a second: counted as so many. */
 #define RATION_WAIT_FAULTS (RATION_FAULTS_MAX / 4)
 
 #define RATION_GRANTS 1024

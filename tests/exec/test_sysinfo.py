@@ -130,6 +130,11 @@ while told < 5:
 os._exit(0)
 """
 
+# The same of many, each of which has others wait for less.
+BUSY_OFTEN = BUSY.replace("12 << 30", "512 << 20").replace("for one in (make, change)", "for one in (make, change, change, change)").replace("room, told =", """if len(sys.argv) == 1:
+    for _ in range(3): os.posix_spawn(sys.executable, (sys.executable, "-c", os.environ["SELF"], "again"), os.environ)
+room, told =""").replace("import ctypes, os,", "import ctypes, os, sys,").replace("os._exit(0)", "os.killpg(0, 9)")
+
 # A program's own filter that refuses it comes before.
 OWN_FILTER = """
 import ctypes, errno, struct
@@ -207,6 +212,14 @@ def test_who_keeps_its_memory_to_itself_does_not_keep_the_keeper_waiting(instanc
     with instance.sandbox(limits={"memory_bytes": 512 * MIB}) as box:
         run = instance.exec(box, "python3", "-c", BUSY, env={"WHOLE": str(of_the_machine())})
         equal(instance.wait(box, run)["code"], 0)
+        equal([e["data"]["limit"] for e in instance.events(box) if e["type"] == "limit.hit"], ["sysinfo_faults"])
+
+
+@require("root", "cgroup2")
+def test_short_waits_are_counted_together(instance):
+    with instance.sandbox(limits={"memory_bytes": 512 * MIB}) as box:
+        run = instance.exec(box, "python3", "-c", BUSY_OFTEN, env={"WHOLE": str(of_the_machine()), "SELF": BUSY_OFTEN})
+        equal(instance.wait(box, run)["signal"], 9)
         equal([e["data"]["limit"] for e in instance.events(box) if e["type"] == "limit.hit"], ["sysinfo_faults"])
 
 
