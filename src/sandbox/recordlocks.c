@@ -218,13 +218,17 @@ int recordlocks_ask(const struct cgroup *cg, uint64_t enough, struct holders *re
 {
 	static int from = -1; /* who counts */
 	static uint64_t until_ns;
-	static pid_t pid;
+	static pid_t pid; /* also behind that, until it has ended */
 	struct pollfd p = { .events = POLLIN };
 	struct holders found;
 	bool late; /* what was held so long ago is no reason */
 	int rc;
 
 	if (from < 0) {
+		/* one that was told to end and hangs in what it looks at: there is no second one */
+		if (pid > 0 && waitpid(pid, NULL, (int)__WCLONE | WNOHANG) == 0)
+			return 0;
+		pid = 0;
 		from = begin(cg, enough, &pid);
 		until_ns = clock_now_ns() + WAIT_NS;
 		return from < 0 ? from : -EAGAIN;
@@ -240,7 +244,7 @@ int recordlocks_ask(const struct cgroup *cg, uint64_t enough, struct holders *re
 		holders_add_all(ret, &found);
 	(void)close(from);
 	from = -1;
-	/* one that hangs in what it looks at is left to who reaps what the keeper leaves */
-	(void)waitpid(pid, NULL, (int)__WCLONE | (rc == 0 ? WNOHANG : 0));
+	if (waitpid(pid, NULL, (int)__WCLONE | (rc == 0 ? WNOHANG : 0)) != 0)
+		pid = 0;
 	return 0;
 }
