@@ -467,12 +467,15 @@ void doctor_group_find(struct doctor_group *ret, const char *path)
 static void raise_group(const struct doctor_group *group, struct buf *fix)
 {
 	const char *unit = strrchr(group->path, '/') + 1;
+	const char *manager = strstr(group->path, "/user@");
+	bool users = manager != NULL && manager + 1 < unit; /* a unit of a user's own systemd */
 	bool systemd =
 		str_ends(unit, ".slice") || str_ends(unit, ".service") || str_ends(unit, ".scope");
 
 	buf_str(fix, fix->n > 0 ? "; " : "");
 	if (systemd)
-		buf_fmt(fix, "systemctl set-property %s TasksMax=infinity", unit);
+		buf_fmt(fix, "systemctl %sset-property %s TasksMax=infinity",
+			users ? "--user " : "", unit);
 	else
 		buf_fmt(fix, "echo max > %s/pids.max", group->path);
 }

@@ -204,6 +204,14 @@ TEST(a_group_that_lets_sandboxes_have_few_processes_is_named_with_whom_to_ask)
 	check(!f.ok);
 	check(strstr(f.found, "user-7.slice = 60: room for 10 sandboxes") != NULL);
 	check_str(f.fix, "systemctl set-property user-7.slice TasksMax=infinity");
+	(void)snprintf(group.path, sizeof(group.path),
+		"/sys/fs/cgroup/user.slice/user-7.slice/user@7.service");
+	doctor_limits(ample, &group, &f);
+	check_str(f.fix, "systemctl set-property user@7.service TasksMax=infinity");
+	(void)snprintf(group.path, sizeof(group.path),
+		"/sys/fs/cgroup/user.slice/user-7.slice/user@7.service/app.slice/cayd.service");
+	doctor_limits(ample, &group, &f);
+	check_str(f.fix, "systemctl --user set-property cayd.service TasksMax=infinity");
 	(void)snprintf(group.path, sizeof(group.path), "/sys/fs/cgroup");
 	doctor_limits(ample, &group, &f);
 	check_str(f.fix, "echo max > /sys/fs/cgroup/pids.max");
