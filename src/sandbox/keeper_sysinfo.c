@@ -50,7 +50,9 @@ static int write_answer(struct keeper *k, int listener, const struct seccomp_not
 	if (rc == 0)
 		rc = answer_writer_write(
 			&k->writer, &memory, notice->data.args[0], &info, sizeof(info), &faults);
-	k->faults += rc == -ETIMEDOUT || rc == -EINPROGRESS ? RATION_WAIT_FAULTS : faults;
+	k->faults += rc == -EINPROGRESS ? RATION_FAULTS_MAX
+		     : rc == -ETIMEDOUT ? RATION_WAIT_FAULTS
+					: faults;
 	procmem_close(&memory);
 	return rc;
 }

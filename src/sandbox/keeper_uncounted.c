@@ -233,10 +233,10 @@ static bool is_at_rest(const struct keeper *k)
 static bool is_settled(struct keeper *k, uint64_t *uncounted)
 {
 	struct holders h = { 0 };
-	int rc = look(k, &h, uncounted);
-	bool locks = rc == -EOPNOTSUPP || (rc == 0 && *uncounted <= most(k));
+	int rc = look(k, &h, uncounted), unseen = rc == -EOPNOTSUPP ? 0 : rc;
+	bool locks = rc < 0 || *uncounted <= most(k);
 
-	/* locks can be told also where nobody counts sockets */
+	/* locks can be told also where nobody counts sockets, or has them looked at in time */
 	if (locks) {
 		h = (struct holders){ 0 };
 		rc = look_at_locks(k, &h);
@@ -246,7 +246,7 @@ static bool is_settled(struct keeper *k, uint64_t *uncounted)
 		end_largest(k, &h, *uncounted, locks);
 		return false;
 	}
-	return rc == 0;
+	return rc == 0 && unseen == 0;
 }
 
 /* Processor time of the keeper, and of those of its children that have ended. */
