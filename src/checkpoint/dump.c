@@ -370,10 +370,8 @@ static void release_all(struct dump *d)
 static void end_twins(const struct dump *d)
 {
 	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].twin.host == 0)
-			continue;
-		urgency_yield(d->processes[i].twin.host); /* to whoever has the answer */
-		(void)kill(d->processes[i].twin.host, SIGKILL);
+		if (d->processes[i].twin.host != 0)
+			(void)kill(d->processes[i].twin.host, SIGKILL);
 	}
 	for (size_t i = 0; i < d->n; i++) {
 		siginfo_t info;
@@ -759,7 +757,6 @@ int dump_main(void)
 		if (report(&r) == 0)
 			(void)!wait_for(DUMP_END);
 	}
-	urgency_yield(0);
 	forget_all(&d);
 	return rc == 0 ? 0 : 1;
 }

@@ -5,7 +5,6 @@
 #include "codec/frame.h"
 #include "store/verbs.h"
 #include "sys/file.h"
-#include "sys/urgency.h"
 
 #include <grp.h>
 #include <poll.h>
@@ -406,9 +405,6 @@ int store_job_main(int fd)
 	if (rc < 0)
 		explain(&job.store, &err);
 	rc = reply(&job, rc, ok, &err);
-	if (job.then == NULL)
-		urgency_yield(
-			0); /* to whoever has the answer, and to what goes on behind a capture */
 	json_decref(job.request);
 	store_close(&job.store);
 	buf_free(&job.in);

@@ -8,14 +8,11 @@
 #include <unistd.h>
 
 #define TURN_NS 100000U /* the shortest that there is */
-#define LONG_NS \
-	4000000U /* longer than the kernel's own choice, 2.8 ms at most where nobody changed it; whoever asks for it waits the longer for its turn where many compute */
-#define FIRST (-19) /* nice */
-
-static int32_t before; /* nice */
+#define FIRST   (-19)   /* nice */
 
 void urgency_set(bool on)
 {
+	static int32_t before;
 	struct sched_attr now = { 0 };
 	int32_t as_it_is;
 
@@ -32,18 +29,4 @@ void urgency_set(bool on)
 	/* without the privilege: turns alone */
 	now.sched_nice = as_it_is;
 	(void)syscall(SYS_sched_setattr, 0, &now, 0);
-}
-
-void urgency_yield(pid_t tid)
-{
-	struct sched_attr now = { 0 };
-
-	if (syscall(SYS_sched_getattr, tid, &now, sizeof(now), 0) < 0 ||
-		now.sched_policy != SCHED_NORMAL)
-		return;
-	if (tid == 0 && now.sched_nice == FIRST)
-		now.sched_nice = before;
-	if (now.sched_runtime < LONG_NS)
-		now.sched_runtime = LONG_NS;
-	(void)syscall(SYS_sched_setattr, tid, &now, 0);
 }

@@ -625,25 +625,6 @@ static void join_pids(void)
 	(void)fork_must(CALL2(__NR_setns, fork.pids, CLONE_NEWPID), "join the pid namespace");
 }
 
-#define LONG_TURN_NS 4000000U /* longer than the kernel's own choice (sys/urgency.h) */
-
-/* @nanoseconds: 0 = as the kernel chooses. Kernels before 6.12 know no turns. */
-static void take_turns(uint64_t nanoseconds)
-{
-	struct {
-		uint32_t size, policy;
-		uint64_t flags;
-		int32_t nice;
-		uint32_t priority;
-		uint64_t runtime, deadline, period;
-	} attr = { 0 };
-
-	if (CALL4(__NR_sched_getattr, 0, &attr, sizeof(attr), 0) < 0 || attr.policy != 0)
-		return;
-	attr.runtime = nanoseconds;
-	(void)CALL3(__NR_sched_setattr, 0, &attr, 0);
-}
-
 /* Nobody waits for it any more. */
 static void drop_memory(void)
 {
@@ -901,9 +882,7 @@ BARE_NORETURN void fork_main(void)
 	wait_until_left();
 	bare_fault("live.fork.left");
 	running.status = lazy_loader() != 0;
-	take_turns(LONG_TURN_NS); /* whom this wakes goes first */
 	send(&running);
 	drop_memory();
-	take_turns(0);
 	reap();
 }
