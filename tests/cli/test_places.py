@@ -292,12 +292,16 @@ def test_directories_as_people_write_them(fresh, tmp):
     os.chown(base, NOBODY, NOBODY)
     os.chmod(tmp, 0o755)
     clean = {"PATH": os.environ["PATH"], "CAY_ACCEPT_NO_LIMITS": "1"}
+    usual = f"/tmp/cay-{NOBODY}"  # where neither CAY_RUN nor XDG_RUNTIME_DIR names another place
+    was_there = os.path.exists(usual)
     for given in ({"HOME": base + "/"}, {"HOME": "/", "XDG_DATA_HOME": base + "//data/", "XDG_RUNTIME_DIR": base + "/"},
                   {"HOME": base, "CAY_RUN": base + "//run/", "CAY_STATE": ""}, {"HOME": base, "CAY_RUN": "", "CAY_SOCKET": "", "XDG_RUNTIME_DIR": base}):
         for words in (["ps"], ["shutdown", "--stop"]):
             done = subprocess.run([os.path.join(cay.BUILD, "cay"), *words], env={**clean, **given}, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True,
                                   check=False)
             equal((done.returncode, done.stderr), (0, ""), (given, words))
+    if not was_there:
+        shutil.rmtree(usual)
 
 
 def test_a_directory_that_is_not_absolute_is_named_by_its_variable(fresh):

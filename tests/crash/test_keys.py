@@ -116,7 +116,7 @@ def test_a_command_whose_keeper_is_killed_while_it_is_asked_is_lost_too(tmp):
             asked = Asked(instance, "POST", "/v1/sandboxes/box/execs", {"argv": ["true"]})
             cay.wait_until(lambda: instance.get("/v1/sandboxes/box/execs")["execs"], 30, "it was asked for")
             os.kill(leaks.keeper_of(box), 9)
-        equal(asked.answer()[0], 503)
+        equal(asked.answer()[0], 201)
         [run] = instance.get("/v1/sandboxes/box/execs")["execs"]
         equal(instance.wait("box", run)["status"], "lost")
 
