@@ -7,7 +7,6 @@
  */
 #include "api/memories.h"
 #include "api/snapshot_parts.h"
-#include "base/log.h"
 #include "base/str.h"
 
 void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures)
@@ -19,14 +18,19 @@ void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures)
 	(void)json_object_set_new(s->doc, "live", figures != NULL ? figures : json_null());
 }
 
+/* The template ends; what is on disk stays. */
+static void put_away(struct snapshot *s)
+{
+	live_drop(s->live);
+	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
+}
+
 struct live *snapshot_memory(struct snapshot *s)
 {
 	if (s->live == NULL || live_alive(s->live))
 		return s->live;
-	if (s->users == 0) { /* nobody restores from it just now */
-		live_drop(s->live);
-		snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
-	}
+	if (s->users == 0) /* nobody restores from it just now */
+		put_away(s);
 	return NULL;
 }
 
@@ -68,9 +72,8 @@ static void forget_processes(struct server *srv, struct snapshot *s)
 	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
 
 	keeper_forget_fork(srv, s->id);
-	live_drop(s->live);
 	(void)json_object_del(s->doc, "memory");
-	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
+	put_away(s);
 	if (memory != NULL && snapshot_save(srv, s, false, NULL) == 0)
 		memory_forget(srv, memory);
 }
@@ -85,12 +88,6 @@ void snapshot_forget_processes(struct server *srv, struct snapshot *s)
 void snapshot_hold(struct snapshot *s)
 {
 	s->users++;
-}
-
-static void put_away(struct snapshot *s)
-{
-	live_drop(s->live);
-	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
 }
 
 /* Its processes are on disk too, and nobody is at them. */
