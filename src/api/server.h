@@ -205,10 +205,11 @@ struct snapshot {
 	json_t *doc;
 	unsigned int users; /* operations that need it just now: snapshot_hold() */
 	bool unwanted;      /* its processes go with the last of them */
-	bool settling, settle_failed;
-	struct live *live; /* its processes, or NULL: api/lives.h */
-	uint64_t used_ns;  /* CLOCK_MONOTONIC: its processes, last */
-	uint64_t made_ns;  /* CLOCK_MONOTONIC; 0 = before this server started */
+	bool settling;
+	struct live *live;          /* its processes, or NULL: api/lives.h */
+	uint64_t used_ns;           /* CLOCK_MONOTONIC: its processes, last */
+	uint64_t settle_due_ns;     /* CLOCK_MONOTONIC: not before; 0 = at once */
+	uint64_t settle_put_off_ns; /* by the last failure; 0 = there was none */
 };
 
 struct image {
@@ -824,8 +825,8 @@ struct snapshot *snapshot_take(
 void snapshot_forget(struct server *srv, struct snapshot *s);
 
 /**
- * snapshots_settle() - bring snapshots that have lived for some seconds to `durable` and then `verified`, one job at a time. Cheap when there is
- * nothing to do; called now and then on the loop.
+ * snapshots_settle() - bring snapshots that have lived for some seconds to `durable` and then `verified`, one job at a time. What fails is tried
+ * again, ever more seldom. Cheap when there is nothing to do; called now and then on the loop.
  */
 void snapshots_settle(struct server *srv);
 

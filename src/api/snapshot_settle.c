@@ -103,9 +103,6 @@ int snapshot_keep_promise(struct server *srv, struct snapshot *s, struct err *er
 	return rc;
 }
 
-#define SETTLE_AFTER_NS \
-	(5 * NS_PER_S) /* what is forked, tried and thrown away within seconds is not worth a sync */
-
 /* Who has its layer below one of his own takes that for durable. */
 static bool lends_layer(struct server *srv, const struct snapshot *s)
 {
@@ -129,7 +126,7 @@ static struct snapshot *settle_next(struct server *srv)
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 		const char *state = json_string_value(json_object_get(s->doc, "state"));
 
-		if (s->users == 0 && !s->settle_failed && now - s->made_ns > SETTLE_AFTER_NS &&
+		if (s->users == 0 && now >= s->settle_due_ns &&
 			(str_eq(state, "sealed") || str_eq(state, "durable") || is_over(srv, s)))
 			return s;
 	}
@@ -197,11 +194,19 @@ int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
 	return rc;
 }
 
-/* Once; asking for it by hand tries again. */
-static void settle_failed(struct snapshot *s, const struct err *err)
+/* Room on the disk comes back, and so does memory for a job. Whoever asks for it by hand does not wait for that. */
+#define PUT_OFF_FIRST_NS (10 * NS_PER_S)
+#define PUT_OFF_MOST_NS  (3600 * NS_PER_S)
+
+static void put_off(struct snapshot *s, const struct err *err)
 {
+	uint64_t ns = s->settle_put_off_ns * 2;
+
+	ns = ns < PUT_OFF_FIRST_NS ? PUT_OFF_FIRST_NS : ns;
+	ns = ns > PUT_OFF_MOST_NS ? PUT_OFF_MOST_NS : ns;
+	s->settle_put_off_ns = ns;
+	s->settle_due_ns = clock_now_ns() + ns;
 	log_warn("store", "snapshot '%s': %s", s->id, err->msg);
-	s->settle_failed = true;
 }
 
 static void settle_one(struct server *srv, struct snapshot *s)
@@ -211,16 +216,22 @@ static void settle_one(struct server *srv, struct snapshot *s)
 
 	snapshot_hold(s);
 	if ((sealed ? snapshot_make_durable(srv, s, &err) : snapshot_verify(srv, s, &err)) < 0)
-		settle_failed(s, &err);
+		put_off(s, &err);
+	else
+		s->settle_put_off_ns = 0;
 	snapshot_release(srv, s);
 }
 
+/* Who waits for room does not wait for one that has just failed. */
 static struct snapshot *first_unwritten(struct server *srv)
 {
+	uint64_t now = clock_now_ns();
+
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (is_sealed(s) && !s->settle_failed && !s->unwanted && snapshot_memory(s) != NULL)
+		if (is_sealed(s) && (s->settle_put_off_ns == 0 || now >= s->settle_due_ns) &&
+			!s->unwanted && snapshot_memory(s) != NULL)
 			return s;
 	}
 	return NULL;
@@ -248,7 +259,7 @@ static void settle_main(void *arg)
 		if (!is_over(srv, s))
 			settle_one(srv, s);
 		else if (snapshot_drop(srv, s, &err) < 0)
-			settle_failed(s, &err);
+			put_off(s, &err);
 	}
 	srv->settling = false;
 }

@@ -129,6 +129,9 @@ static json_t *created(
 		json_object_get(s->doc, "capture"), "steps", wish->steps);
 }
 
+/* What is forked, tried and thrown away within seconds is not worth a sync. */
+#define SETTLE_AFTER_NS (5 * NS_PER_S)
+
 /* @m: captured. NULL with @err set. */
 static struct snapshot *snapshot_of(
 	struct moment *m, const struct snapshot_wish *wish, bool sealed, struct err *err)
@@ -139,7 +142,7 @@ static struct snapshot *snapshot_of(
 	json_t *before = json_incref(json_object_get(sb->doc, "layers")), *event;
 	int rc;
 
-	s->made_ns = clock_now_ns();
+	s->settle_due_ns = clock_now_ns() + SETTLE_AFTER_NS;
 	if (wish->for_fork)
 		(void)json_object_set_new(s->doc, "for_fork", json_true());
 	if (wish->steps != NULL) {

@@ -338,6 +338,19 @@ def test_a_layer_never_changes(instance):
         drop(instance, "fixed")
 
 
+def test_what_could_not_be_made_durable_is_tried_again(tmp):
+    """A full disk has room again one day; nobody has to ask."""
+    instance = cay.Instance(tmp)
+    instance.start(CAY_FAULT="snapshot.durable.before:1=error,snapshot.verify.before:1=error")
+    try:
+        with instance.sandbox() as box:
+            snapshot = instance.post(f"/v1/sandboxes/{box}/snapshots", {})
+            equal(snapshot["state"], "sealed")
+            cay.wait_until(lambda: instance.get(f"/v1/snapshots/{snapshot['id']}")["state"] == "verified", 90, "it is verified")
+    finally:
+        instance.close()
+
+
 @require("root")
 def test_a_corrupt_snapshot_is_refused(fresh):
     with fresh.sandbox() as box:
