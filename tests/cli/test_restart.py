@@ -334,6 +334,30 @@ def test_a_server_that_is_kept_is_followed_by_one_that_is_kept(fresh, tmp):
 
 
 @require("root")
+@timeout(120)
+def test_a_server_that_a_command_started_leaves_its_place_to_one_that_is_kept(fresh, tmp):
+    """`systemctl start cayd`, also under an attached client, which needs the next server at once; the commands go on. Of two that are kept the first stays."""
+    with ours_at_the_end(fresh):
+        fresh.stop()
+        fresh.cay("ps")
+        with fresh.sandbox() as box:
+            process = started(fresh, tmp, "exec", "-i", box, "--", "sh", "-c", "echo ready; while read line; do echo got $line; done; exit 9")
+            first = server_pid(fresh)
+            start_kept(fresh)
+            cay.wait_until(lambda: not os.path.exists(f"/proc/{first}"), 30, "the first server ends")
+            process.stdin.write(b"1\n")
+            process.stdin.flush()
+            equal(process.stdout.readline(), b"got 1\n")
+            kept = fresh.process
+            equal(fresh.get("/v1/version")["pid"], kept.pid)
+            start_kept(fresh)
+            equal(fresh.process.wait(60), 1)
+            fresh.process = kept
+            out, err = process.communicate(timeout=30)
+            equal((process.returncode, out, err), (9, b"", b""))
+
+
+@require("root")
 def test_a_kept_server_that_is_asked_to_end_promises_no_other(fresh):
     """`cay shutdown`: systemd starts none behind it, and whoever needs one starts it at once."""
     for ask, word in ((lambda: fresh.process.send_signal(signal.SIGTERM), "next"), (lambda: fresh.cay("shutdown"), "")):

@@ -11,7 +11,7 @@ from lib.case import contains, equal, require
 
 TIMEOUT = 180
 # of a unit: no system call filter, no namespace and nothing else that programs of sandboxes would find themselves in
-HARMLESS = {"Type", "ExecStartPre", "ExecStart", "Restart", "KillMode", "Delegate", "OOMPolicy", "OOMScoreAdjust", "TasksMax", "LimitNOFILE", "LimitCORE", "UMask",
+HARMLESS = {"Type", "ExecStart", "Restart", "KillMode", "Delegate", "OOMPolicy", "OOMScoreAdjust", "TasksMax", "LimitNOFILE", "LimitCORE", "UMask",
             "StateDirectory", "StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve",
             "CapabilityBoundingSet", "KeyringMode"}
 
@@ -57,7 +57,6 @@ def test_the_unit_starts_the_installed_program(tmp):
     with open(os.path.join(top, "lib/systemd/system/cayd.service"), encoding="utf-8") as f:
         unit = f.read()
     contains(unit, f"ExecStart={prefix}/bin/cayd --foreground")
-    contains(unit, f"ExecStartPre=-{prefix}/bin/cay shutdown\n")
     for line in ("Delegate=yes", "KillMode=process", "LimitCORE=1"):
         contains(unit, line)
     service = re.search(r"^\[Service\]$(.*?)^\[", unit, flags=re.M | re.S)[1]

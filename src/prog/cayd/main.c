@@ -8,6 +8,7 @@
  *
  * A server that systemd keeps is followed by one that systemd keeps: whoever needs one meanwhile (--background, for clients that were attached) leaves the place to it for
  * a while, or it would find it taken and fail. The lock file says who had it: "kept", or, when that has ended and not because it was asked to through its API, "next".
+ * One that a command has started ends for one that systemd starts, and leaves the place to it in the same way.
  */
 #include "api/server.h"
 #include "base/log.h"
@@ -49,16 +50,23 @@ static attr_noreturn void usage(int status)
 	exit(status);
 }
 
-/* One server per instance: the lock is held for the life of the process. Return: descriptor, -EAGAIN when another holds it. */
-static int take_lock(const struct place *p)
+static int open_lock(const struct place *p)
 {
 	char path[PLACE_SIZE + 16];
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "%s/cayd.lock", p->run);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+/* One server per instance: the lock is held for the life of the process. Return: descriptor, -EAGAIN when another holds it. */
+static int take_lock(const struct place *p)
+{
+	int fd = open_lock(p);
+
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		int rc = errno == EWOULDBLOCK ? -EAGAIN : -errno;
 
@@ -296,6 +304,29 @@ static int serve(struct place *p, int lock, int ready_fd)
 }
 
 /*
+ * systemd starts us, and the server at the other end of @fd is none that it keeps: that one ends, and the place is promised to us before clients that are attached need the
+ * next one. @asked: the server that was told so; 0 = none yet. Return: does it end?
+ */
+static bool replace(const struct place *p, int fd, pid_t *asked)
+{
+	cleanup_fd int lock = open_lock(p);
+	struct ucred other = { 0 };
+	socklen_t n = sizeof(other);
+	char word[8] = "";
+
+	if (lock < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &n) < 0 || other.pid <= 0 ||
+		(other.uid != p->uid && other.uid != geteuid()))
+		return false;
+	if (other.pid == *asked)
+		return true;
+	if (pread(lock, word, sizeof(word) - 1, 0) < 0 || str_eq(word, "kept"))
+		return false;
+	say(lock, "next");
+	*asked = other.pid;
+	return kill(other.pid, SIGTERM) == 0;
+}
+
+/*
  * The lock is held by another: it is starting, running or ending; or, with @patient, is to be left to another. Wait until it accepts, or is gone; nothing announces either.
  * Return: 0 it accepts; 1 it is gone, @lock is ours; -errno.
  */
@@ -303,13 +334,16 @@ static int wait_for_other(const struct place *p, bool patient, int *lock)
 {
 	uint64_t since = clock_now_ns(), deadline = since + OTHER_NS;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	bool replaces = !patient && is_kept();
+	pid_t asked = 0;
 
 	if (str_copy(address.sun_path, sizeof(address.sun_path), p->socket) < 0)
 		return -ENAMETOOLONG;
 	while (clock_now_ns() < deadline) {
 		cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-		if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+			!(replaces && replace(p, fd, &asked)))
 			return 0;
 		*lock = take_lock(p);
 		if (*lock >= 0 && patient && is_promised(*lock, since))
@@ -329,6 +363,17 @@ static bool repeat(int log_fd, off_t from)
 	ssize_t n = pread(log_fd, text, sizeof(text), from);
 
 	return n > 0 && write(STDERR_FILENO, text, (size_t)n) == n;
+}
+
+/* Serve, and promise the place to who follows where somebody is to: from now on, however long it took to end. */
+static int serve_and_leave(struct place *p, int lock, int ready_fd)
+{
+	int rc = serve(p, lock, ready_fd);
+	struct stat st;
+
+	if (fstat(lock, &st) == 0 && st.st_size > 0)
+		say(lock, "next");
+	return rc;
 }
 
 /* Become a background process: the parent leaves when the child accepts connections. */
@@ -368,19 +413,13 @@ static int background(struct place *p, int lock)
 	(void)dup2(null_fd, STDOUT_FILENO);
 	(void)dup2(log_fd, STDERR_FILENO);
 	caller_leave();
-	return serve(p, lock, ready[1]);
+	return serve_and_leave(p, lock, ready[1]);
 }
 
 static int foreground(struct place *p, int lock)
 {
-	struct stat st;
-	int rc;
-
 	say(lock, is_kept() ? "kept" : "");
-	rc = serve(p, lock, -1);
-	if (fstat(lock, &st) == 0 && st.st_size > 0)
-		say(lock, "next");
-	return rc;
+	return serve_and_leave(p, lock, -1);
 }
 
 /* Whoever starts us may ignore or block what tells of children, and programs inherit that. */
