@@ -4,9 +4,8 @@
 #include "events/line.h"
 
 #define LINE_BYTES_MAX (4U << 20)
-#define LAST_EVENTS    64  /* behind sandbox.removed come ends of its processes */
-#define LOOK_STEP      500 /* chains before others have their turn */
-#define TOLD_MAX       3   /* ids that an ambiguous name is told with */
+#define LAST_EVENTS    64 /* behind sandbox.removed come ends of its processes */
+#define TOLD_MAX       3  /* ids that an ambiguous name is told with */
 
 struct search {
 	struct server *srv;
@@ -57,16 +56,12 @@ static void look_at(struct search *s, const char *id)
 
 static void find_names(struct search *s)
 {
-	struct waiters pause;
 	const char *id;
 	json_t *unused;
-	size_t n = 0;
 
-	waiters_init(&pause);
 	json_object_foreach (s->chains, id, unused) {
 		look_at(s, id);
-		if (++n % LOOK_STEP == 0)
-			(void)waiters_wait(&pause, clock_now_ns() + 1);
+		fiber_yield();
 	}
 }
 

@@ -9,6 +9,7 @@
 #define STACK_SIZE (256U * 1024) /* reserved, not used: pages are touched on demand */
 #define GUARD_SIZE 4096U
 #define IDLE_MAX   64 /* fibers kept for reuse */
+#define TURN_NS    (5 * NS_PER_MS)
 
 struct fiber {
 	struct list node; /* in a struct waiters, in ready, or in idle */
@@ -31,6 +32,7 @@ static uv_check_t after;
 static uv_idle_t before;
 static struct context main_context;
 static struct fiber *current;
+static uint64_t current_ns; /* since when it runs */
 static struct list ready = { &ready, &ready };
 static struct list idle = { &idle, &idle };
 static size_t n_idle;
@@ -76,6 +78,7 @@ static void take_turns(void)
 
 		list_remove(&next->node);
 		current = next;
+		current_ns = clock_now_ns();
 		context_switch(&main_context, &next->context);
 		current = NULL;
 		if (next->ended)
@@ -182,10 +185,26 @@ static void check_walks(void)
 		abort();
 }
 
+static void start_timer(struct fiber *f, uint64_t timeout_ms)
+{
+	uv_update_time(the_loop);
+	(void)uv_timer_start(&f->timer, on_timeout, timeout_ms, 0);
+}
+
+static int let_wait(struct fiber *f, struct waiters *w)
+{
+	unsigned walks = list_walks;
+
+	list_append(&w->fibers, &f->node);
+	list_walks = 0;
+	context_switch(&f->context, &main_context);
+	list_walks = walks;
+	return f->timed_out ? -ETIMEDOUT : 0;
+}
+
 int waiters_wait(struct waiters *w, uint64_t deadline_ns)
 {
 	struct fiber *f = current;
-	unsigned walks = list_walks;
 
 	BUG_ON(f == NULL);
 	check_walks();
@@ -195,14 +214,23 @@ int waiters_wait(struct waiters *w, uint64_t deadline_ns)
 
 		if (now >= deadline_ns)
 			return -ETIMEDOUT;
-		uv_update_time(the_loop);
-		(void)uv_timer_start(&f->timer, on_timeout, (deadline_ns - now) / NS_PER_MS + 1, 0);
+		start_timer(f, (deadline_ns - now) / NS_PER_MS + 1);
 	}
-	list_append(&w->fibers, &f->node);
-	list_walks = 0;
-	context_switch(&f->context, &main_context);
-	list_walks = walks;
-	return f->timed_out ? -ETIMEDOUT : 0;
+	return let_wait(f, w);
+}
+
+/* Not by going to the end of `ready`: the loop does not look at what has come before nobody is ready. */
+void fiber_yield(void)
+{
+	struct waiters nobody;
+
+	BUG_ON(current == NULL);
+	check_walks();
+	if (clock_now_ns() - current_ns < TURN_NS)
+		return;
+	waiters_init(&nobody);
+	start_timer(current, 0);
+	(void)let_wait(current, &nobody);
 }
 
 void waiters_wake(struct waiters *w)

@@ -59,6 +59,14 @@ static inline bool waiters_any(const struct waiters *w)
  */
 int waiters_wait(struct waiters *w, uint64_t deadline_ns);
 
+/**
+ * fiber_yield() - for work that goes on for long without a wait: where this fiber has run for some milliseconds, let others have their turn, and the
+ * loop look at what has come. Cheap where it has not.
+ *
+ * Context: inside a fiber; may wait.
+ */
+void fiber_yield(void);
+
 /** waiters_wake() - let every fiber that waits here go on, soon; @w may be freed then. */
 void waiters_wake(struct waiters *w);
 

@@ -357,6 +357,33 @@ def test_events_of_an_unknown_sandbox(instance):
     equal(raises(cay.ApiError, instance.events, "nope").code, "not_found")
 
 
+def ask(instance, path):
+    """A request whose answer somebody else waits for."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(instance.socket)
+    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return sock
+
+
+@require("root")
+@timeout(300)
+def test_who_looks_through_a_long_log_keeps_nobody_waiting(fresh):
+    fresh.stop()
+    place = os.path.join(fresh.state, "events")
+    owner = os.stat(place)
+    for name in os.listdir(place):
+        os.unlink(os.path.join(place, name))
+    subprocess.run([os.path.join(cay.BUILD, "bench", "journalfill"), place, "360000", "30000"], check=True)
+    for name in os.listdir(place):
+        os.chown(os.path.join(place, name), owner.st_uid, owner.st_gid)
+    fresh.start()
+    for path, status in ("/v1/events/verify", b" 200 "), ("/v1/sandboxes/nowhere/events", b" 404 "):
+        with ask(fresh, path) as long, ask(fresh, "/v1/version") as short:
+            assert b" 200 " in short.recv(65536), path
+            raises(BlockingIOError, long.recv, 1, socket.MSG_DONTWAIT)
+            assert status in long.recv(65536), path
+
+
 def test_the_hash_is_sha256_of_the_chain(instance):
     """Independent of cayd: sha256 of the 32 bytes of the hash before (zeros at first) and the canonical JSON without the hash."""
     with instance.sandbox() as box:

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "io/fiber.h"
 #include "t.h"
 
@@ -237,4 +238,36 @@ TEST(many_fibers_keep_their_stacks_apart)
 		for (int i = 0; i < MANY; i++)
 			check_int(all[i].ended, round);
 	}
+}
+
+static bool looked;
+
+static void on_look(attr_unused uv_async_t *handle)
+{
+	looked = true;
+}
+
+static void work_on(void *arg)
+{
+	uint64_t *until_ns = arg;
+
+	while (!looked && clock_now_ns() < *until_ns)
+		fiber_yield();
+}
+
+TEST(the_loop_looks_at_what_has_come_while_one_goes_on)
+{
+	uint64_t until_ns = clock_now_ns() + 60 * NS_PER_S;
+	uv_async_t event;
+
+	setup();
+	check_int(uv_async_init(&loop, &event, on_look), 0);
+	fiber_start(work_on, &until_ns);
+	check_int(uv_async_send(&event), 0);
+	while (!looked && clock_now_ns() < until_ns)
+		turn();
+	check(looked && clock_now_ns() < until_ns);
+	turn();
+	uv_close((uv_handle_t *)&event, NULL);
+	turn();
 }
