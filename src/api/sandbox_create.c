@@ -25,32 +25,38 @@ static int choose_name(
 	return str_copy(name, NAME_MAX_LEN + 1, asked);
 }
 
-static size_t target_length(const json_t *mount)
+static const char *target_of(const json_t *mounts, size_t i)
 {
-	return strlen(json_string_value(json_object_get(mount, "target")));
+	return json_string_value(json_object_get(json_array_get(mounts, i), "target"));
 }
 
-/* Parents before children, so that a mount never hides one made before it. */
-static int sort_mounts(json_t *mounts, struct err *err)
+/* One would hide the other. */
+static int check_targets(const json_t *mounts, struct err *err)
 {
-	size_t n = json_array_size(mounts);
-
-	for (size_t i = 1; i < n; i++) {
-		for (size_t j = i; j > 0; j--) {
-			json_t *a = json_array_get(mounts, j - 1), *b = json_array_get(mounts, j);
-
-			if (json_equal(json_object_get(a, "target"), json_object_get(b, "target")))
+	for (size_t i = 1; i < json_array_size(mounts); i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (str_eq(target_of(mounts, i), target_of(mounts, j)))
 				return err_raise(err, ERR_INVALID,
-					"two mounts have the target '%s'",
-					json_string_value(json_object_get(a, "target")));
-			if (target_length(a) <= target_length(b))
-				continue;
-			(void)json_incref(a);
-			(void)json_array_set(mounts, j - 1, b);
-			(void)json_array_set_new(mounts, j, a);
+					"two mounts have the target '%s'", target_of(mounts, i));
 		}
 	}
 	return 0;
+}
+
+/* Parents before children, so that a mount never hides one made before it. */
+static void sort_mounts(json_t *mounts)
+{
+	for (size_t i = 1; i < json_array_size(mounts); i++) {
+		for (size_t j = i;
+			j > 0 && strlen(target_of(mounts, j - 1)) > strlen(target_of(mounts, j));
+			j--) {
+			json_t *parent = json_array_get(mounts, j),
+			       *child = json_incref(json_array_get(mounts, j - 1));
+
+			(void)json_array_set(mounts, j - 1, parent);
+			(void)json_array_set_new(mounts, j, child);
+		}
+	}
 }
 
 static json_t *mounts_from(const json_t *request, struct err *err)
@@ -72,10 +78,11 @@ static json_t *mounts_from(const json_t *request, struct err *err)
 			return NULL;
 		}
 	}
-	if (sort_mounts(list, err) < 0) {
+	if (check_targets(list, err) < 0) {
 		json_decref(list);
 		return NULL;
 	}
+	sort_mounts(list);
 	return list;
 }
 

@@ -136,6 +136,16 @@ def test_a_run_cannot_be_left_stopped(instance):
         stream.collect()
 
 
+def test_two_mounts_of_one_target(instance):
+    """One would hide the other, whatever lies between them in the list."""
+    before = state(instance)
+    for targets in (("/a", "/a"), ("/a", "/b", "/a"), ("/a", "/b/c", "/a"), ("/b/c", "/a", "/d", "/b/c")):
+        mounts = [{"source": "/tmp", "target": target} for target in targets]
+        error = refused(instance, "POST", "/v1/sandboxes", json.dumps({"mounts": mounts, "start": False}).encode(), code="invalid")
+        contains(error["message"], f"'{targets[0]}'")
+    equal(state(instance), before)
+
+
 def test_places_of_credentials_are_not_exposed(instance, tmp):
     before = state(instance)
     os.makedirs(os.path.join(tmp, "home", ".ssh"))
