@@ -248,9 +248,12 @@ static struct placement *placement_empty(void)
 struct order {
 	struct placement *message;
 	size_t text; /* bytes used of message->targets */
-	int mounts[1 + ROOTFS_PARTS_MAX + SPEC_MOUNTS_MAX];
+	int mounts[FDPASS_MAX];
 	size_t n;
 };
+
+/* Root, parts and what is foreseen go in one message, the mounts of the specification in another. */
+_Static_assert(ROOTFS_PARTS_MAX + 2 <= FDPASS_MAX && SPEC_MOUNTS_MAX <= FDPASS_MAX, "room for all");
 
 static void order_fini(struct order *o)
 {

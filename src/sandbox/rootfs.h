@@ -56,7 +56,7 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 int rootfs_disk(struct rootfs *r, int mount) attr_must_use;
 
 #define ROOTFS_PARTS_MAX \
-	200 /* with the root and mounts of a specification no more than one message takes: FDPASS_MAX */
+	200 /* with the root and what is foreseen no more than one message takes (box.c) */
 #define PART_NAME_SIZE 128
 
 /** struct rootfs_parts - mounts of the host image besides its root (rootless only). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/spec.h"
 #include "base/str.h"
+#include "store/layer.h"
 
 static const char *const profile_names[PROFILE_COUNT] = { "default", "strict", "debug" };
 
@@ -104,6 +105,9 @@ static int parse_mount(const json_t *o, struct spec_mount *m, unsigned int *tree
 	m->source = is_text ? NULL : str_dup(source);
 	m->text = is_text ? str_dup(text) : NULL;
 	m->target = str_dup(target);
+	if (str_eq(mode, "cow") && *tree + 1 == LAYER_TREES)
+		return err_raise(err, ERR_INVALID,
+			"specification: more than %d mounts copy-on-write", LAYER_TREES - 1);
 	if (str_eq(mode, "cow")) {
 		m->mode = MOUNT_COW;
 		m->tree = ++*tree;

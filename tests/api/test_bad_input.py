@@ -146,6 +146,19 @@ def test_two_mounts_of_one_target(instance):
     equal(state(instance), before)
 
 
+def test_as_much_is_mounted_as_may_be_asked_for(instance, tmp):
+    """Beside it are mounts of our own: stores of roots for who has a policy, and what a fork is told."""
+    places = [os.path.join(tmp, f"{kind}{i}") for kind, n in (("m", 32), ("e", 64)) for i in range(n)]
+    for place in places:
+        os.mkdir(place)
+    mounts = [{"source": place, "target": f"/m/{i}", "mode": "cow" if i < 2 else "ro"} for i, place in enumerate(places[:32])]
+    with instance.sandbox(mounts=mounts, expose=places[32:], allow=["example.org"]) as box:
+        equal(instance.ok(box, f"ls -d /m/*/ {tmp}/e*/ | wc -l"), "96\n")
+        for fork in instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"]:
+            equal(instance.ok(fork["id"], f"ls -d /m/*/ {tmp}/e*/ | wc -l"), "96\n")
+            instance.remove(fork["id"])
+
+
 def test_places_of_credentials_are_not_exposed(instance, tmp):
     before = state(instance)
     os.makedirs(os.path.join(tmp, "home", ".ssh"))
