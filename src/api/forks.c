@@ -161,15 +161,15 @@ static int forks_join(struct api_call *call, json_t *list, const json_t *ids,
 {
 	struct server *srv = call->srv;
 	struct catalogue *c = srv->catalogue;
-	json_t *was = json_object();
+	json_t *was, *doc;
 	const char *id;
-	json_t *doc;
 	int rc;
 
 	(void)fault("sandbox.forks.made");
 	rc = catalogue_begin(c, false, err);
 	if (rc < 0)
 		return rc;
+	was = json_object();
 	rc = forks_save(srv, ids, told, was, err);
 	if (rc == 0)
 		rc = remember(call, list, err);
