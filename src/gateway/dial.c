@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "gateway/address.h"
+#include "gateway/nearby.h"
 #include "gateway/resolver.h"
 #include "io/fdwatch.h"
 
@@ -30,23 +31,36 @@ static int resolve(struct gateway *gw, const char *host, struct lookup *l, struc
 	return resolver_addresses(gw, host, l->addresses, ADDRESSES_MAX, &l->n, err);
 }
 
-/* Drop what may not be dialled. Return: 0 when something is left, else -EACCES naming the first of the others. */
-static int filter(const struct dial_target *t, struct lookup *l, struct err *err)
+static const char *forbidden(const struct gateway *gw, const struct in6_addr *address)
 {
+	const char *what = address_forbidden(address);
+
+	return what != NULL ? what : nearby(gw->routes_fd, address);
+}
+
+/* Drop what may not be dialled. Return: 0 when something is left, else -EACCES naming the first of the others. */
+static int filter(
+	const struct gateway *gw, const struct dial_target *t, struct lookup *l, struct err *err)
+{
+	const char *first = NULL;
 	char text[INET6_ADDRSTRLEN];
 	size_t kept = 0;
 
 	if ((t->rule != NULL && t->rule->private_addresses) || ablated("gateway_filter"))
 		return 0;
 	for (size_t i = 0; i < l->n; i++) {
-		if (address_forbidden(&l->addresses[i]) == NULL)
+		const char *what = forbidden(gw, &l->addresses[i]);
+
+		if (what == NULL)
 			l->addresses[kept++] = l->addresses[i];
+		else if (i == 0)
+			first = what;
 	}
 	if (kept == 0) {
 		address_text(&l->addresses[0], text);
 		(void)err_raise(err, ERR_DENIED,
 			"'%s' is at %s, a %s address, which takes a rule with private: true",
-			t->host, text, address_forbidden(&l->addresses[0]));
+			t->host, text, first);
 		return -EACCES;
 	}
 	l->n = kept;
@@ -165,7 +179,7 @@ int dial(struct gateway *gw, const struct dial_target *target, uint64_t deadline
 	if (rc == 0)
 		rc = resolve(gw, elsewhere ? host : target->host, &l, err);
 	if (rc == 0 && !elsewhere)
-		rc = filter(target, &l, err);
+		rc = filter(gw, target, &l, err);
 	if (rc < 0)
 		return rc;
 	ret->resolved_us = (clock_now_ns() - began) / 1000U;

@@ -14,6 +14,7 @@
 #include "gateway/keeper_link.h"
 #include "gateway/names.h"
 #include "gateway/nameserver.h"
+#include "gateway/nearby.h"
 #include "gateway/refusals.h"
 #include "gateway/resolver.h"
 #include "gateway/serve.h"
@@ -34,6 +35,9 @@ static int init(struct gateway *gw, int fds[LINK_SOCKETS])
 	fiber_init(gw->loop);
 	gw->names = names_new();
 	gw->diag_fd = fds[LINK_DIAG];
+	gw->routes_fd = nearby_open();
+	if (gw->routes_fd < 0)
+		return gw->routes_fd;
 	control_init(gw);
 	rc = serve_init(gw);
 	return rc == 0 ? resolver_init(gw) : rc;

@@ -37,6 +37,7 @@ struct gateway {
 	json_t *config; /* what cayd sent last, see 0007 "configuration"; members are read by whoever owns them */
 	uint32_t keeper_version;   /* of gateway/link.h, 0 = before it had one */
 	int diag_fd;               /* sock_diag of the sandbox's network */
+	int routes_fd;             /* nearby.h */
 	struct names *names;       /* names.h */
 	struct resolver *resolver; /* resolver.h */
 	struct control *control;   /* to cayd */

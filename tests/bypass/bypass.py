@@ -23,7 +23,7 @@ version: 1
 rules:
   - {name: raw, match: {host: "*.raw.example", port: 1234, transport: tcp}, action: allow}
   - {name: tls, match: {host: "pinned.example", port: 443, transport: tls}, action: allow}
-  - {name: inside, match: {host: ["meta.example", "loop.example", "private.example", "mapped.example", "alias.example", "rebind.example"], port: 1234, transport: tcp}, action: allow}
+  - {name: inside, match: {host: ["meta.example", "loop.example", "private.example", "mapped.example", "alias.example", "rebind.example", "own.example", "2a00:bb::5"], port: 1234, transport: tcp}, action: allow}
 """
 
 with open(os.path.join(HERE, "inside.py"), encoding="utf-8") as f:
@@ -182,6 +182,7 @@ silent("GW-05D", "an allowed name that is at a mapped loopback address", "by_nam
 silent("GW-05E", "an allowed name that is another name of a private one", "by_name", "alias.example/1234")
 silent("GW-05F", "an allowed name that is at another address whenever it is asked for, loopback among them", "by_name", *["rebind.example/1234"] * 6,
        heard={"kind": "tcp-data", "to": "127.0.0.1", "port": 1234})
+silent("GW-05G", "an allowed name, and an address, that are public and the machine's own", "by_name", "own.example/1234", "2a00:bb::5/1234")
 for letter, kind, text in (("A", "other", "another server name than the one that was dialled"), ("B", "none", "no server name"), ("C", "nul", "a NUL in the server name"),
                            ("D", "encrypted", "an encrypted server name"), ("E", "fragments", "another server name, in records of one byte"),
                            ("F", "quantum", "another server name, in a ClientHello larger than a packet"), ("G", "twice", "two server names"),

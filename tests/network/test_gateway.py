@@ -195,6 +195,22 @@ def test_private_addresses_are_not_dialled(tmp):
 
 
 @require("root")
+def test_what_is_near_is_not_dialled(tmp):
+    """Public addresses that are the machine's own, or of a network that it is in: no firewall in front of it stands between."""
+    hosts = {"own.example": "a local address", "2a00:bb::5": "a local address", "near.example": "a local-network address"}
+    policy = {"version": 1, "rules": [{"name": "near", "match": {"host": list(hosts), "port": 1234, "transport": "tcp"}, "action": "allow"}]}
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
+        equal(talk(instance, box, *(f"{h}/1234/canary" for h in hosts)), ["ConnectionResetError"] * 3)
+        equal(outside.heard(kind="tcp"), [])
+        for host, why in hosts.items():
+            told = instance.wait_event("net.connection", box, lambda e, host=host: e["data"]["host"] == host)
+            contains(told["data"]["error"], why)
+        policy["rules"][0]["private"] = True
+        instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": json.dumps(policy)})
+        equal(talk(instance, box, "own.example/1234/permitted", "2a00:bb::5/1234/too"), ["permitted", "too"])
+
+
+@require("root")
 def test_a_gateway_that_is_killed_comes_back_with_its_names(tmp):
     with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
         first = look_up(instance, box, *(f"1.1.1.1/n{i}.raw.example/1" for i in range(20)))
