@@ -51,7 +51,8 @@ static int drop_ids(const struct keeper *k)
 	return 0;
 }
 
-static void gateway_child(const struct keeper *k, int sock, int program)
+/* @tasks: of the control group that it goes into by itself; -1: none. */
+static void gateway_child(const struct keeper *k, int sock, int program, int tasks)
 {
 	static char name[] = "cay-gateway";
 	char *const argv[] = { name, NULL };
@@ -59,6 +60,8 @@ static void gateway_child(const struct keeper *k, int sock, int program)
 
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (tasks >= 0 && write(tasks, "0", 1) != 1)
+		_exit(1);
 	program = fcntl(program, F_DUPFD_CLOEXEC, 10);
 	if (program < 0 || dup2(sock, LINK_FD) < 0 || fcntl(LINK_FD, F_SETFD, 0) < 0 ||
 		raw_close_range(LINK_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0 || drop_ids(k) < 0)
@@ -67,25 +70,34 @@ static void gateway_child(const struct keeper *k, int sock, int program)
 	_exit(1);
 }
 
-/* In a group of its own, so that what its sockets hold is told from what the programs' do; in ours where there are no groups. */
+/*
+ * In a group of its own, so that what its sockets hold is told from what the programs' do, and what they make it do is bounded as what they do themselves; in ours where there
+ * are no groups. A limit that nothing can hold has been accepted, else there was no sandbox.
+ */
 static int clone_gateway(struct keeper *k, int sock)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
 	cleanup_fd int program = box_program(&k->config, "cay-gateway");
-	cleanup_fd int group = cgroup_gateway_open(&k->box.cgroup);
+	uint64_t cpu = ablated("gateway_processor") ? 0 : k->box.spec.limits.cpu_millis;
+	cleanup_fd int group = cgroup_gateway_open(&k->box.cgroup, cpu);
+	cleanup_fd int tasks = cgroup_gateway_tasks(&k->box.cgroup, cpu);
 	int pid;
 
 	if (program < 0)
 		return program;
+	if (group == -EOPNOTSUPP && k->config.no_limits_ok)
+		group = cgroup_gateway_open(&k->box.cgroup, 0);
 	if (group < 0 && group != -ENOENT)
 		return group;
+	if (tasks < 0 && tasks != -ENOENT)
+		return tasks;
 	if (group >= 0) {
 		args.flags |= CLONE_INTO_CGROUP;
 		args.cgroup = (unsigned int)group;
 	}
 	pid = raw_clone3(&args);
 	if (pid == 0)
-		gateway_child(k, sock, program);
+		gateway_child(k, sock, program, tasks);
 	return pid;
 }
 

@@ -246,11 +246,6 @@ int cgroup_keeper_open(const struct cgroup *cg)
 	return open_beside(cg, "../keeper", false);
 }
 
-int cgroup_gateway_open(const struct cgroup *cg)
-{
-	return open_beside(cg, GATEWAY, true);
-}
-
 /* The numbers of cgroup.procs; owned by the caller. */
 static int read_pids(int leaf, int32_t **ret, size_t *ret_n)
 {
@@ -371,6 +366,43 @@ int cgroup_loader_open(const struct cgroup *cg, uint64_t cpu_millis)
 	return rc < 0 ? rc : TAKE_FD(fd);
 }
 
+int cgroup_gateway_open(const struct cgroup *cg, uint64_t cpu_millis)
+{
+	char path[CGROUP_PATH_SIZE];
+	cleanup_fd int fd = open_beside(cg, GATEWAY, true);
+	int rc = fd < 0 ? fd : join(path, cg->box, GATEWAY);
+
+	if (rc == 0 && cg->controllers)
+		rc = set_cpu_v2(path, cpu_millis);
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+static int set_cpu_v1(const char *dir, uint64_t cpu_millis)
+{
+	return write_number(dir, "cpu.cfs_quota_us", cpu_millis * CPU_PERIOD_US / 1000, "-1");
+}
+
+/* Beside the programs' group, not below it: the gateway would have what they leave, and a capture that waits for it would wait for them. */
+int cgroup_gateway_tasks(const struct cgroup *cg, uint64_t cpu_millis)
+{
+	const char *cpu = cg->v1[CGROUP_V1_CPU];
+	char dir[CGROUP_PATH_SIZE + 16], path[CGROUP_PATH_SIZE];
+	int fd, rc;
+
+	if (cg->controllers || cpu[0] == '\0' || cpu_millis == 0)
+		return -ENOENT;
+	(void)snprintf(dir, sizeof(dir), "%s.gateway", cpu);
+	rc = make_dir(dir);
+	if (rc == 0)
+		rc = set_cpu_v1(dir, cpu_millis);
+	if (rc == 0)
+		rc = join(path, dir, "tasks");
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int set_limits_v2(
 	const struct cgroup *cg, const struct cgroup_limits *was, const struct cgroup_limits *now)
 {
@@ -444,9 +476,7 @@ static int set_limits_v1(
 		rc = pids[0] == '\0' ? -EOPNOTSUPP
 				     : write_number(pids, "pids.max", now->pids, "max");
 	if (rc == 0 && now->cpu_millis != was->cpu_millis)
-		rc = cpu[0] == '\0' ? -EOPNOTSUPP
-				    : write_number(cpu, "cpu.cfs_quota_us",
-					      now->cpu_millis * CPU_PERIOD_US / 1000, "-1");
+		rc = cpu[0] == '\0' ? -EOPNOTSUPP : set_cpu_v1(cpu, now->cpu_millis);
 	return rc;
 }
 

@@ -4,7 +4,8 @@
  *
  * Below <v2 mount>/…/<sandbox>/ lie `keeper` (our processes), `gateway`, and `box` with one leaf per exec (`init`, `x-N`): freezing and killing
  * work on v2 with or without controllers. Limits are v2 files of `box` where controllers are delegated; on hybrid hosts they are v1 directories
- * <v1 mount>/cay-TAG/<sandbox> that the starter joined ahead of time and every process of the sandbox inherits. Paths, not descriptors, are kept.
+ * <v1 mount>/cay-TAG/<sandbox> that the starter joined ahead of time and every process of the sandbox inherits, and of `cpu` alone <sandbox>.gateway.
+ * Paths, not descriptors, are kept.
  */
 #ifndef CAY_SYS_CGROUP_H
 #define CAY_SYS_CGROUP_H
@@ -67,8 +68,14 @@ int cgroup_loader_open(const struct cgroup *cg, uint64_t cpu_millis) attr_must_u
 /** cgroup_keeper_open() - descriptor of the v2 group of our own processes; -ENOENT when there is no v2 tree. */
 int cgroup_keeper_open(const struct cgroup *cg) attr_must_use;
 
-/** cgroup_gateway_open() - descriptor of the v2 group of the gateway, beside these, whose sockets are not the sandbox's; -ENOENT when there is no v2 tree; other -errno. */
-int cgroup_gateway_open(const struct cgroup *cg) attr_must_use;
+/**
+ * cgroup_gateway_open() - descriptor of the v2 group of the gateway, beside these, whose sockets are not the sandbox's; what the programs make it do costs no more processor time than
+ * they may have themselves, where controllers of version 2 hold that. Return: -ENOENT when there is no v2 tree; -EOPNOTSUPP, other -errno.
+ */
+int cgroup_gateway_open(const struct cgroup *cg, uint64_t cpu_millis) attr_must_use;
+
+/** cgroup_gateway_tasks() - `tasks` of the v1 group that bounds it so, and nothing else of it; the gateway writes "0" there. Return: descriptor, -ENOENT where nothing is bounded by version 1, other -errno. */
+int cgroup_gateway_tasks(const struct cgroup *cg, uint64_t cpu_millis) attr_must_use;
 
 /** cgroup_leaf_fn - one leaf of `box` and the processes in it. Return: negative ends the walk. */
 typedef int cgroup_leaf_fn(void *ctx, const char *name, const int32_t *pids, size_t n);

@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "attack")]
 
 from cases import Case  # noqa: E402
-from lib import cay, world  # noqa: E402
+from lib import cay, leaks, world  # noqa: E402
 from lib.pace import patience  # noqa: E402
 
 CASES = []
@@ -324,6 +324,15 @@ def bounded(place):
     return ("blocked", data) if data.isdigit() and int(data) <= 1 << 30 else ("escaped", f"data size {data}")
 
 
+def with_its_processors(place):
+    with place.instance.sandbox(policy=POLICY, limits={"cpu_millis": 500}) as box:
+        place.inside(box, "tcp", "x", "198.18.0.1/53")
+        pid = [e["data"]["pid"] for e in place.instance.events(box) if e["type"] == "gateway.started"][-1]
+        quota = leaks.processor_quota(pid)
+    return ("blocked" if quota == 50000 else "escaped"), f"{quota} us of each tenth of a second"
+
+
 add("GW-08", "a gateway that was taken over calls the kernel", jailed, "a filter of system calls", "/proc of the gateway")
 add("GW-09", "a gateway that was taken over uses its identity", own_uid, "an id that nobody has, no capability", "/proc of the gateway")
 add("GW-10", "a gateway is made to take memory without end", bounded, "a limit", "/proc of the gateway")
+add("GW-11", "a gateway is made to work without end", with_its_processors, "its sandbox's limit of processors", "control group of the gateway")

@@ -123,6 +123,18 @@ def kill_all(root, seconds=20):
     return descendants(root)
 
 
+def processor_quota(pid):
+    """Microseconds of processor time in each tenth of a second that a process's own control group may have; None: as many as it likes."""
+    for line in read(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            quota = read(f"{CGROUP_ROOT}/{controllers}{path}/cpu.cfs_quota_us", read(f"{CGROUP_ROOT}/cpu{path}/cpu.cfs_quota_us", "-1"))
+            return int(quota) if int(quota) > 0 else None
+    unified = next(line.split("::", 1)[1] for line in read(f"/proc/{pid}/cgroup").splitlines() if line.startswith("0::"))
+    quota = read(f"{CGROUP_ROOT}{unified}/cpu.max", "max").split()[0]
+    return None if quota == "max" else int(quota)
+
+
 def own_group():
     """The v2 control group below which servers that we start may make theirs: root's is the root of the tree; None when there is none."""
     point = next((line.split()[4] for line in read("/proc/self/mountinfo").splitlines() if " - cgroup2 " in line), None)

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 
-from lib import cay, world
+from lib import cay, leaks, world
 from lib.case import contains, equal, raises, require
 from lib.cay import wait_until
 
@@ -224,6 +224,30 @@ def test_a_gateway_that_is_killed_comes_back_with_its_names(tmp):
         equal(json.loads(out), ["again"])
         equal(look_up(instance, box, *(f"1.1.1.1/n{i}.raw.example/1" for i in reversed(range(20)))), first[::-1])
         equal(look_up(instance, box, "1.1.1.1/new.raw.example/1"), [[0, ["c6120015"]]])
+
+
+@require("root")
+def test_a_gateway_has_as_much_of_the_processors_as_its_sandbox(tmp):
+    """In a group that is not its sandbox's, so that neither waits for what the other takes, nor has its memory; the next one too, and nothing of it stays."""
+    with world.server(tmp) as (_outside, instance):
+        box = instance.post("/v1/sandboxes", {"policy": POLICY, "limits": {"cpu_millis": 300, "memory_bytes": 256 << 20}})["id"]
+        equal(talk(instance, box, "a.raw.example/1234/one"), ["one"])
+        first = gateway_pid(instance, box)
+        equal(leaks.processor_quota(first), 30000)
+        for group in leaks.read(f"/proc/{first}/cgroup").splitlines():
+            assert group.startswith("0::") or not group.endswith(box), f"it takes what is its sandbox's: {group}"
+        os.kill(first, signal.SIGKILL)
+        instance.wait_event("gateway.ended", box)
+        equal(talk(instance, box, "a.raw.example/1234/two"), ["two"])
+        equal(leaks.processor_quota(gateway_pid(instance, box)), 30000)
+        instance.remove(box)
+
+        def left():
+            return [path for tag in instance.tags for top in leaks.cgroups(tag) for path, _, _ in os.walk(top) if box in path]
+        wait_until(lambda: not left(), 60, "its groups are gone")
+        with instance.sandbox(policy=POLICY) as unlimited:
+            equal(talk(instance, unlimited, "a.raw.example/1234/three"), ["three"])
+            equal(leaks.processor_quota(gateway_pid(instance, unlimited)), None)
 
 
 @require("root")

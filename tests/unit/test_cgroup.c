@@ -78,6 +78,31 @@ TEST(a_loader_has_the_processor_time_of_its_sandbox_and_little_memory)
 	loader(2000, true, "536870912", "200000 100000");
 }
 
+TEST(a_gateway_has_the_processor_time_of_its_sandbox)
+{
+	char top[] = "/tmp/cayt-groups-XXXXXX", path[CGROUP_PATH_SIZE + 32];
+	struct cgroup cg = { .controllers = true };
+	int fd;
+
+	check(mkdtemp(top) != NULL);
+	(void)snprintf(cg.box, sizeof(cg.box), "%s/box", top);
+	(void)snprintf(path, sizeof(path), "%s/gateway", top);
+	check_int(mkdir(cg.box, 0700), 0);
+	check_int(mkdir(path, 0700), 0);
+	check_int(cgroup_gateway_open(&cg, 500), -EOPNOTSUPP);
+	(void)snprintf(path, sizeof(path), "%s/gateway/cpu.max", top);
+	check_int(file_create_at(AT_FDCWD, path, 0600, "-", 1), 0);
+	fd = cgroup_gateway_open(&cg, 500);
+	check(fd >= 0);
+	says(fd, "cpu.max", "50000 100000");
+	check_int(cgroup_gateway_tasks(&cg, 500), -ENOENT);
+	check_int(unlinkat(fd, "cpu.max", 0), 0);
+	check_int(unlinkat(fd, "../gateway", AT_REMOVEDIR), 0);
+	check_int(unlinkat(fd, "../box", AT_REMOVEDIR), 0);
+	check_int(rmdir(top), 0);
+	(void)close(fd);
+}
+
 TEST(a_loader_of_a_sandbox_without_a_limit_of_time_has_none)
 {
 	loader(0, true, "536870912", "max");
@@ -149,7 +174,7 @@ TEST(what_the_gateway_has_in_buffers_is_not_the_sandboxs)
 	check_int(cgroup_sockets(&cg), UINT64_MAX);
 	said_of_sockets(top, ".", "anon 7\nsock 5000\nsocks 9\n");
 	check_int(cgroup_sockets(&cg), 5000);
-	gateway = cgroup_gateway_open(&cg);
+	gateway = cgroup_gateway_open(&cg, 0);
 	check(gateway >= 0);
 	said_of_sockets(top, "gateway", "anon 7\nsock 3000\n");
 	check_int(cgroup_sockets(&cg), 2000);

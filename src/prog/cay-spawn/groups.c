@@ -16,6 +16,7 @@
 #define LEFT_ATTEMPTS 250
 #define LEFT_MS       2
 #define LOCK_NS       (10 * NS_PER_S) /* what is done under it takes milliseconds */
+#define GATEWAY       ".gateway" /* behind ID: beside it in hierarchies of version 1 (sys/cgroup.h) */
 #define SERVER_GROUP \
 	"/server" /* the leaf of a delegated group that the server itself is in; systemd's DelegateSubgroup= */
 
@@ -352,18 +353,32 @@ bool groups_kill(const struct groups *g, const char *id)
 
 int groups_remove(const struct groups *g, const char *id)
 {
+	char beside[64];
 	int rc = 0;
 
+	(void)snprintf(beside, sizeof(beside), "%s" GATEWAY, id);
 	kill_all(g, id);
 	for (size_t i = 0; i < g->n_v1; i++) {
-		int one = remove_below(g->v1[i], id);
+		int one = remove_below(g->v1[i], id), gateway = remove_below(g->v1[i], beside);
 
-		if (one < 0)
-			rc = one;
+		if (one < 0 || gateway < 0)
+			rc = one < 0 ? one : gateway;
 	}
 	if (rc == 0 && g->base[0] != '\0')
 		rc = remove_below(g->base, id);
 	return rc;
+}
+
+/* Whose group it is. */
+static bool id_of(const char *name, char ret[ID_LEN + 1])
+{
+	size_t n = strcspn(name, ".");
+
+	if (n != ID_LEN || (name[n] != '\0' && !str_eq(name + n, GATEWAY)))
+		return false;
+	memcpy(ret, name, n);
+	ret[n] = '\0';
+	return id_valid(ret);
 }
 
 static void sweep(const struct groups *g, const char *base)
@@ -376,8 +391,10 @@ static void sweep(const struct groups *g, const char *base)
 		for (long at = 0; at < n;) {
 			const struct entry *e = (const struct entry *)(const void *)(bytes + at);
 
+			char id[ID_LEN + 1];
+
 			at += e->reclen;
-			if (e->type == DT_DIR && id_valid(e->name) && !inhabited(g, e->name))
+			if (e->type == DT_DIR && id_of(e->name, id) && !inhabited(g, id))
 				(void)remove_tree(fd, e->name, 0);
 		}
 	}

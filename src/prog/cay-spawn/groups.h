@@ -4,7 +4,7 @@
  *
  * v2: BASE/<id>/keeper, where BASE is GROUP/cay-TAG, and GROUP the root of the tree (root mode), or the group that the server was started in (rootless, when it
  * may be written; its processes go into GROUP/server when they stand in the way of controllers). Keepers add BASE/<id>/box and,
- * on hybrid hosts, <v1 mount>/cay-TAG/<id>. No heap.
+ * on hybrid hosts, <v1 mount>/cay-TAG/<id>, and <id>.gateway beside it. No heap.
  */
 #ifndef CAY_PROG_CAY_SPAWN_GROUPS_H
 #define CAY_PROG_CAY_SPAWN_GROUPS_H
