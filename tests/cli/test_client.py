@@ -468,6 +468,9 @@ def test_what_newcomers_write_is_answered_with_what_they_mean(tmp):
             contains(server.cay("create", flag, "/etc/passwd", want=None).stderr, flag.encode() + b" '/etc/passwd': that is no directory\n")
         for verb in ("rm", "info", "apply"):  # "$box", never set
             contains(server.cay(verb, "", want=64).stderr, b"an argument is empty\n")
+        contains(server.cay("logs", "-f", "box", want=64).stderr, b"did you mean --follow?")
+        contains(server.cay("--json", "ps", want=64).stderr, b"the verb comes first, then '--json'")
+        contains(server.cay("secret", "set", "X", want=125).stderr, b"no value for secret 'X'")
 
 
 def test_info_shows_what_cay_does_by_itself(tmp):
@@ -510,6 +513,25 @@ def test_a_file_that_loses_its_end_while_it_is_copied_in_is_named(tmp):
         done = server.cay("cp", folder, "box:/root/logs", want=125)
         contains(done.stderr.decode(), "'logs/log' lost its end while it was read")
         equal(len([request for request in server.requests if request.method == "PUT"]), 1)
+
+
+def test_a_copy_out_that_is_interrupted_leaves_nothing(tmp):
+    go_on = threading.Event()
+
+    def answer(request):
+        request.connection.sendall(b"HTTP/1.1 200 X\r\nCay-Mode: 0640\r\nContent-Length: 8\r\n\r\ndata")
+        go_on.wait(patience(20))
+
+    def halves():
+        return [name for name in os.listdir(tmp) if name != "run" and os.path.getsize(os.path.join(tmp, name)) == 4]
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box/files?path=%2Ff&format=file", answer)
+        process = subprocess.Popen([fake.CAY, "cp", "box:/f", os.path.join(tmp, "f")], env=server.environment(), stdin=subprocess.DEVNULL)
+        until(halves, patience(10))
+        process.send_signal(signal.SIGINT)
+        equal(process.wait(patience(20)), -signal.SIGINT)
+        go_on.set()
+    equal(os.listdir(tmp), ["run"])
 
 
 def test_what_is_copied_out_replaces_no_device_pipe_or_link(tmp):
@@ -650,6 +672,7 @@ def test_conflicts_of_an_apply_are_in_its_json(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("POST", "/v1/sandboxes/box/apply", (409, refused))
         equal(json.loads(server.cay("apply", "--json", "box", want=None).stderr), refused)
+        contains(server.cay("apply", "box", want=125).stderr, b"cay apply box -- PATH")
 
 
 def test_a_secret_with_a_nul_is_refused(tmp):

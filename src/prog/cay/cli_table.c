@@ -156,7 +156,7 @@ const char *cli_flag_near(enum cli_verb verb, const char *name, size_t n)
 	static const char *const habits[][2] = { { "volume", "mount" }, { "v", "mount" },
 		{ "bind", "mount" }, { "workdir", "cwd" }, { "chdir", "cwd" }, { "setenv", "env" },
 		{ "network", "policy" }, { "net", "allow" }, { "background", "detach" },
-		{ "pids-limit", "pids" } };
+		{ "pids-limit", "pids" }, { "f", "follow" } };
 	cleanup_free char *word = str_dupf("%.*s", (int)n, name);
 	unsigned int best = n > 4 ? 3 : 2;
 	const char *near = NULL;

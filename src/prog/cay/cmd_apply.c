@@ -217,6 +217,10 @@ int cmd_apply(struct cli *cli)
 			(void)err_hint(&cli->err, 0,
 				"look at them: cay diff %s --text; --allow-exec applies them too",
 				name);
+		if (cli->err.code == ERR_CONFLICT && cli->err.hint[0] == '\0')
+			(void)err_hint(&cli->err, 0,
+				"cay apply %s -- PATH… applies the rest; cay cp %s:PATH FILE fetches one as it is inside",
+				name, name);
 		return rc;
 	}
 	if (cli->json)

@@ -66,6 +66,11 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 	if (memchr(value, '\0', n) != NULL)
 		return err_raise(
 			&cli->err, ERR_INVALID, "the value of secret '%s' is no text", name);
+	if (n == 0)
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_INVALID,
+				"no value for secret '%s' came on standard input", name),
+			"cay secret set %s <FILE", name);
 	value[n] = '\0';
 	return 0;
 }

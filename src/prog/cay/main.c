@@ -75,6 +75,10 @@ static int unknown_verb(struct cli *cli, const char *word)
 		return err_hint(&cli->err,
 			err_raise(&cli->err, ERR_UNSUPPORTED, "%s: not in this version", word),
 			"%s", instead);
+	if (word[0] == '-')
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_USAGE, "the verb comes first, then '%s'", word),
+			"cay VERB [OPTION]…; cay help lists the verbs");
 	(void)err_raise(&cli->err, ERR_USAGE, "'%s' is no verb of cay", word);
 	return near != NULL ? err_hint(&cli->err, -EINVAL, "did you mean: cay %s", near)
 			    : err_hint(&cli->err, -EINVAL, "cay help lists them all");
