@@ -116,7 +116,8 @@ static void on_interrupt(int sig)
 static void catch_interrupts(void)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-	const struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESETHAND };
+	const struct sigaction action = { .sa_handler = on_interrupt,
+		.sa_flags = (int)SA_RESETHAND };
 	struct sigaction now;
 
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
