@@ -82,9 +82,10 @@ static struct side side_of_snapshot(struct snapshot *s)
 
 /* --- running the job --- */
 
+/* Both are JSON already: of a hundred thousand changes the values take ten times as much, and half a second at once to be written. */
 struct gather {
-	json_t *changes;
-	struct buf text;
+	struct buf changes, text;
+	json_int_t n, added, deleted;
 	json_t *lists;            /* what an apply tells besides, by name; NULL: not wanted */
 	struct reading *readings; /* of both sides; NULL: nothing can happen to their files */
 };
@@ -92,17 +93,45 @@ struct gather {
 static const char *const apply_lists[] = { "conflicts", "executables", "programs", "skipped",
 	"renamed" };
 
+/* What stands between the first and the last character of @value as JSON: of a list its members, of a string its text. */
+static void add_inside(struct buf *to, const json_t *value)
+{
+	cleanup_free char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+
+	if (text == NULL)
+		abort();
+	buf_add(to, text + 1, strlen(text) - 2);
+}
+
+static void gather_changes(struct gather *g, const json_t *changes)
+{
+	const json_t *c;
+	size_t i;
+
+	if (json_array_size(changes) == 0)
+		return;
+	buf_str(&g->changes, g->n > 0 ? "," : "");
+	add_inside(&g->changes, changes);
+	g->n += (json_int_t)json_array_size(changes);
+	json_array_foreach (changes, i, c) {
+		const char *kind = json_string_value(json_object_get(c, "kind"));
+
+		g->added += kind != NULL && str_eq(kind, "added");
+		g->deleted += kind != NULL && str_eq(kind, "deleted");
+	}
+}
+
 static void gather_frame(void *ctx, const struct frame *f)
 {
 	struct gather *g = ctx;
 	json_t *o = f->type == FRAME_OBJECT ? frame_json(f) : NULL;
 	json_t *changes = json_object_get(o, "changes");
-	const char *text = json_string_value(json_object_get(o, "text"));
+	json_t *text = json_object_get(o, "text");
 
-	if (changes != NULL)
-		(void)json_array_extend(g->changes, changes);
-	else if (text != NULL)
-		buf_str(&g->text, text);
+	if (json_is_array(changes))
+		gather_changes(g, changes);
+	else if (json_is_string(text))
+		add_inside(&g->text, text);
 	else if (g->readings != NULL && json_is_true(json_object_get(o, "opened")))
 		for (size_t i = 0; i < SIDES; i++)
 			reading_opened(&g->readings[i]);
@@ -112,36 +141,49 @@ static void gather_frame(void *ctx, const struct frame *f)
 	json_decref(o);
 }
 
-/* {"changes":[…],"text"?} for the client of @call; NULL with @err set. @trees: as the diff job wants, stolen. */
-static json_t *diff_run(
-	struct api_call *call, json_t *trees, struct reading readings[SIDES], struct err *err)
+static void gather_begin(struct gather *g)
 {
-	bool text = api_flag(call, "text");
-	struct gather g = {
-		.changes = json_array(), .text = BUF_INIT(64U << 20), .readings = readings
-	};
+	/* the job bounds both: a number of changes, and bytes of text */
+	*g = (struct gather){ .changes = BUF_INIT(SIZE_MAX), .text = BUF_INIT(SIZE_MAX) };
+	buf_char(&g->changes, '[');
+	buf_char(&g->text, '"');
+}
+
+static void gather_end(struct gather *g)
+{
+	buf_char(&g->changes, ']');
+	buf_char(&g->text, '"');
+}
+
+static void gather_free(struct gather *g)
+{
+	buf_free(&g->changes);
+	buf_free(&g->text);
+	json_decref(g->lists);
+}
+
+/* {"truncated"} for the client of @call; NULL with @err set. What was found is in @g. @trees: as the diff job wants, stolen. */
+static json_t *diff_run(struct api_call *call, json_t *trees, struct gather *g,
+	struct reading readings[SIDES], struct err *err)
+{
 	json_t *request = json_pack("{s:s,s:o,s:b,s:b}", "verb", "diff", "trees", trees, "text",
-		       (int)text, "opened", 1),
+		       (int)api_flag(call, "text"), "opened", 1),
 	       *ok = NULL, *out = NULL;
 	struct job *job;
-	int rc = job_start(call->srv, NULL, request, gather_frame, &g, &job, err);
+	int rc;
 
+	g->readings = readings;
+	rc = job_start(call->srv, NULL, request, gather_frame, g, &job, err);
 	if (rc == 0) {
 		for (size_t i = 0; i < SIDES; i++)
 			reading_started(&readings[i], job);
 		rc = job_end_for(job, http_stream(call->conn), &ok, err);
 	}
-	if (rc == 0) {
-		out = json_pack("{s:O}", "changes", g.changes);
-		(void)json_object_set_new(out, "truncated",
-			json_boolean(json_is_true(json_object_get(ok, "truncated"))));
-		if (text)
-			(void)json_object_set_new(
-				out, "text", json_stringn(buf_cstr(&g.text), g.text.n));
-	}
+	gather_end(g);
+	if (rc == 0)
+		out = json_pack(
+			"{s:b}", "truncated", (int)json_is_true(json_object_get(ok, "truncated")));
 	json_decref(ok);
-	json_decref(g.changes);
-	buf_free(&g.text);
 	return out;
 }
 
@@ -213,37 +255,27 @@ static int check_lineage(const struct side *a, const struct side *b, struct err 
 	return 0;
 }
 
-static void count_changes(struct server *srv, struct sandbox *sb, const json_t *changes)
+static void count_changes(struct server *srv, struct sandbox *sb, const struct gather *g)
 {
-	json_int_t added = 0, deleted = 0, n = (json_int_t)json_array_size(changes);
-	const json_t *c;
-	size_t i;
-
-	json_array_foreach (changes, i, c) {
-		const char *kind = json_string_value(json_object_get(c, "kind"));
-
-		added += kind != NULL && str_eq(kind, "added");
-		deleted += kind != NULL && str_eq(kind, "deleted");
-	}
 	(void)server_event(srv, sb, EVENT_FILES_CHANGED, NULL,
-		json_pack("{s:I,s:I,s:I,s:I}", "changes", n, "added", added, "modified",
-			n - added - deleted, "deleted", deleted));
+		json_pack("{s:I,s:I,s:I,s:I}", "changes", g->n, "added", g->added, "modified",
+			g->n - g->added - g->deleted, "deleted", g->deleted));
 }
 
 static json_t *diff_sides(struct api_call *call, const struct side *a, const struct side *b,
-	struct sandbox *sb, struct reading readings[SIDES], struct err *err)
+	struct sandbox *sb, struct gather *g, struct reading readings[SIDES], struct err *err)
 {
 	json_t *out;
 
 	if (check_lineage(a, b, err) < 0)
 		return NULL;
-	out = diff_run(call, trees_between(call->srv, a, b, 0), readings, err);
+	out = diff_run(call, trees_between(call->srv, a, b, 0), g, readings, err);
 	if (out == NULL)
 		return NULL;
 	(void)json_object_set_new(out, "a", json_string(a->label));
 	(void)json_object_set_new(out, "b", b->label != NULL ? json_string(b->label) : json_null());
 	if (sb != NULL && b->label == NULL && !sb->gone)
-		count_changes(call->srv, sb, json_object_get(out, "changes"));
+		count_changes(call->srv, sb, g);
 	return out;
 }
 
@@ -274,8 +306,8 @@ static int sides_begin(struct server *srv, const char *a, const char *b,
 	return rc == 0 && b != NULL ? side_begin(srv, b, &readings[1], err) : rc;
 }
 
-static int compare(
-	struct api_call *call, struct reading readings[SIDES], json_t **ret, struct err *err)
+static int compare(struct api_call *call, struct gather *g, struct reading readings[SIDES],
+	json_t **ret, struct err *err)
 {
 	const char *other = api_text(call, "b");
 	struct sandbox *sb, *sb_b = NULL;
@@ -296,7 +328,7 @@ static int compare(
 			snapshot_hold(s);
 		if (s_b != NULL)
 			snapshot_hold(s_b);
-		*ret = diff_sides(call, &a, &b, sb, readings, err);
+		*ret = diff_sides(call, &a, &b, sb, g, readings, err);
 		rc = *ret != NULL ? 0 : -EIO;
 		if (s != NULL)
 			snapshot_release(call->srv, s);
@@ -311,14 +343,22 @@ static int compare(
 int api_diff_get(struct api_call *call, struct err *err)
 {
 	struct reading readings[SIDES] = { 0 };
+	struct gather g;
+	const struct api_part parts[] = { { "changes", &g.changes }, { "text", &g.text } };
 	json_t *out = NULL;
 	int rc = sides_begin(call->srv, api_text(call, "a"), api_text(call, "b"), readings, err);
 
+	gather_begin(&g);
 	if (rc == 0)
-		rc = compare(call, readings, &out, err);
+		rc = compare(call, &g, readings, &out, err);
 	for (size_t i = 0; i < SIDES; i++)
 		rc = reading_end(&readings[i], rc, err);
-	return rc == 0 ? api_reply(call, 200, out) : rc;
+	if (rc == 0)
+		rc = api_reply_parts(call, 200, out, parts, api_flag(call, "text") ? 2 : 1);
+	else
+		json_decref(out);
+	gather_free(&g);
+	return rc;
 }
 
 /* --- apply --- */
@@ -329,6 +369,7 @@ struct apply {
 	struct side from;          /* what is applied */
 	struct snapshot *snapshot; /* made for this, or NULL */
 	json_t *check;             /* status of --if */
+	struct gather found;
 };
 
 static int apply_trees(struct apply *a, json_t **ret, struct err *err)
@@ -420,10 +461,7 @@ static void apply_taken(struct server *srv, struct id id)
 
 static int apply_job(struct apply *a, json_t **ret, struct err *err)
 {
-	struct gather g = { .changes = json_array(),
-		.text = BUF_INIT(1U << 20),
-		.lists = json_pack("{s:[], s:[], s:[], s:[], s:[]}", apply_lists[0], apply_lists[1],
-			apply_lists[2], apply_lists[3], apply_lists[4]) };
+	struct gather *g = &a->found;
 	bool dry = json_is_true(json_object_get(a->call->body, "dry_run"));
 	json_t *request, *trees, *ok = NULL, *groups;
 	struct id id = id_new();
@@ -432,8 +470,6 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 	groups = rc == 0 ? api_caller_groups(a->call, err) : NULL;
 	if (groups == NULL) {
 		json_decref(trees);
-		json_decref(g.changes);
-		json_decref(g.lists);
 		return rc < 0 ? rc : -EIO;
 	}
 	request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I,s:I,s:o,s:b}", "verb",
@@ -443,26 +479,26 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 		(json_int_t)http_peer_gid(a->call->conn), "groups", groups, "allow_exec",
 		(int)json_is_true(json_object_get(a->call->body, "allow_exec")));
 	(void)json_object_set(request, "paths", json_object_get(a->call->body, "paths"));
-	rc = job_run(a->call->srv, request, gather_frame, &g, &ok, err);
+	g->lists = json_pack("{s:[], s:[], s:[], s:[], s:[]}", apply_lists[0], apply_lists[1],
+		apply_lists[2], apply_lists[3], apply_lists[4]);
+	rc = job_run(a->call->srv, request, gather_frame, g, &ok, err);
+	gather_end(g);
 	if (rc == 0) {
 		if (json_is_true(json_object_get(ok, "journal")))
 			apply_taken(a->call->srv, id);
 		(void)json_object_del(ok, "journal");
 		(void)json_object_set_new(ok, "n", json_incref(json_object_get(ok, "changes")));
-		(void)json_object_set(ok, "changes", g.changes);
-		(void)json_object_update(ok, g.lists);
+		(void)json_object_del(ok, "changes");
+		(void)json_object_update(ok, g->lists);
 		(void)json_object_set_new(ok, "dry_run", json_boolean(dry));
 		if (a->check != NULL)
 			(void)json_object_set(ok, "check", a->check);
 		*ret = ok;
 	} else if (err->code == ERR_CONFLICT || err->code == ERR_NEEDS_ALLOW_EXEC) {
-		*ret = json_incref(g.lists); /* they go with the error */
+		*ret = json_incref(g->lists); /* they go with the error */
 	}
 	if (rc < 0 && !dry && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT))
 		(void)apply_undo(a->call->srv, id.s, err->code == ERR_TIMEOUT, err);
-	json_decref(g.changes);
-	json_decref(g.lists);
-	buf_free(&g.text);
 	return rc;
 }
 
@@ -568,8 +604,7 @@ static void applied_event(const struct apply *a, const json_t *result)
 	const char *to = json_string_value(json_object_get(a->call->body, "to"));
 
 	(void)server_event(a->call->srv, a->sb, EVENT_FILES_APPLIED, NULL,
-		json_pack("{s:s?,s:I,s:O,s:O}", "to", to, "changes",
-			(json_int_t)json_array_size(json_object_get(result, "changes")), "left",
+		json_pack("{s:s?,s:I,s:O,s:O}", "to", to, "changes", a->found.n, "left",
 			json_object_get(result, "left"), "dry_run",
 			json_object_get(result, "dry_run")));
 }
@@ -587,12 +622,14 @@ static int check_wish(const json_t *body, struct err *err)
 int api_sandbox_apply(struct api_call *call, struct err *err)
 {
 	struct apply a = { .call = call };
+	const struct api_part changes = { "changes", &a.found.changes };
 	json_t *result = NULL;
 	int rc;
 
 	a.sb = sandbox_find(call->srv, call->segments[0], err);
 	if (a.sb == NULL)
 		return -ENOENT;
+	gather_begin(&a.found);
 	rc = check_wish(call->body, err);
 	if (rc == 0)
 		rc = sandbox_not_lent(a.sb, err);
@@ -605,7 +642,7 @@ int api_sandbox_apply(struct api_call *call, struct err *err)
 		sandbox_unlock(a.sb);
 	}
 	if (rc == 0) {
-		rc = api_reply(call, 200, result);
+		rc = api_reply_parts(call, 200, result, &changes, 1);
 	} else if (result != NULL || a.check != NULL) {
 		json_t *body = json_pack("{s:o}", "error", err_to_json(err));
 
@@ -616,6 +653,7 @@ int api_sandbox_apply(struct api_call *call, struct err *err)
 		rc = api_reply(call, err_code_http(err->code), body);
 	}
 	json_decref(a.check);
+	gather_free(&a.found);
 	sandbox_unref(a.sb);
 	return rc;
 }

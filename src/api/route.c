@@ -27,19 +27,47 @@ void api_reply_error(struct http_conn *conn, const struct err *err)
 	reply_error(conn, err, NULL);
 }
 
-int api_reply(struct api_call *call, int status, json_t *object)
+/* @text: NULL: no body. */
+static int reply(struct api_call *call, int status, const char *text, size_t n)
 {
-	cleanup_free char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
-
-	json_decref(object);
-	if (object != NULL && text == NULL)
-		abort(); /* only our own valid UTF-8 goes in */
 	if (call->key != NULL)
 		keys_store(call, status, text != NULL ? text : "");
 	server_flush(call->srv);
-	http_reply(call->conn, status, text != NULL ? "application/json" : NULL, NULL, text,
-		text != NULL ? strlen(text) : 0);
+	http_reply(call->conn, status, text != NULL ? "application/json" : NULL, NULL, text, n);
 	return 0;
+}
+
+/* Stolen. Only our own valid UTF-8 goes in. */
+static char *object_text(json_t *object)
+{
+	char *text = json_dumps(object, JSON_COMPACT);
+
+	if (text == NULL)
+		abort();
+	json_decref(object);
+	return text;
+}
+
+int api_reply(struct api_call *call, int status, json_t *object)
+{
+	cleanup_free char *text = object != NULL ? object_text(object) : NULL;
+
+	return reply(call, status, text, text != NULL ? strlen(text) : 0);
+}
+
+int api_reply_parts(
+	struct api_call *call, int status, json_t *object, const struct api_part *parts, size_t n)
+{
+	cleanup_free char *first = object_text(object);
+	cleanup_buf struct buf text = BUF_INIT(SIZE_MAX);
+
+	buf_add(&text, first, strlen(first) - 1);
+	for (size_t i = 0; i < n; i++) {
+		buf_fmt(&text, ",\"%s\":", parts[i].member);
+		buf_add(&text, parts[i].json->p, parts[i].json->n);
+	}
+	buf_char(&text, '}');
+	return reply(call, status, buf_cstr(&text), text.n);
 }
 
 json_t *api_caller_groups(const struct api_call *call, struct err *err)

@@ -83,6 +83,19 @@ bool api_flag(const struct api_call *call, const char *name);
 /** api_reply() - answer with a JSON object (stolen), or without a body when NULL. Remembers it under the idempotency key. Return: 0. */
 int api_reply(struct api_call *call, int status, json_t *object);
 
+/** struct api_part - a member of an answer that is JSON already. */
+struct api_part {
+	const char *member;
+	const struct buf *json;
+};
+
+/**
+ * api_reply_parts() - as api_reply(), with further members behind those of @object, which has some. For what may be large: to write it out of values, and to free those, takes the
+ * loop's time all at once.
+ */
+int api_reply_parts(
+	struct api_call *call, int status, json_t *object, const struct api_part *parts, size_t n);
+
 /** api_caller_groups() - supplementary groups of whoever asks, as a list of numbers for a job; NULL with *@err. */
 json_t *api_caller_groups(const struct api_call *call, struct err *err);
 

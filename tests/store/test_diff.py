@@ -618,3 +618,17 @@ def test_a_diff_ends_with_its_client(tmp):
             equal("store.diff.compared" in f.read(), False)
     finally:
         instance.close()
+
+
+def anonymous_kib(pid):
+    return next(int(line.split()[1]) for line in leaks.read(f"/proc/{pid}/status").splitlines() if line.startswith("RssAnon:"))
+
+
+@timeout(300)
+def test_a_large_diff_does_not_stay_in_the_memory_of_the_server(fresh):
+    with fresh.sandbox() as box:
+        fresh.ok(box, "mkdir /root/many && cd /root/many && seq 10000 | xargs touch", seconds=240)
+        before = anonymous_kib(fresh.process.pid)
+        equal(len([c for c in fresh.get(f"/v1/diff?a={box}")["changes"] if c["path"].startswith("/root/many/")]), 10000)
+        after = anonymous_kib(fresh.process.pid)
+        assert after - before < 8 << 10, (before, after)
