@@ -469,6 +469,10 @@ static int open_place(struct getter *g, struct err *err)
 	one = json_pack("[o]", json_sprintf("/proc/%llu/root", (unsigned long long)pid));
 	rc = stack_open(&g->stack, &g->job->store, one, err);
 	json_decref(one);
+	/* of a process that has ended; of its files that says nothing */
+	if (rc == -ENOENT)
+		rc = err_raise(err, ERR_BUSY,
+			"the sandbox is being ended: its files can be read behind that");
 	return rc;
 }
 

@@ -397,6 +397,10 @@ static int open_root(struct putter *p, struct err *err)
 			err, ERR_INVALID, "member 'pid' or 'uid_base' is missing or out of range");
 	(void)snprintf(path, sizeof(path), "/proc/%llu/root", (unsigned long long)pid);
 	p->root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	/* of a process that has ended */
+	if (p->root < 0 && errno == ENOENT)
+		return err_raise(err, ERR_BUSY,
+			"the sandbox is being ended: files can only be put into a running one");
 	if (p->root < 0)
 		return err_raise_sys(err, -errno, "open the root of the sandbox");
 	rc = cred_set_fsids((uid_t)base, (gid_t)base);

@@ -288,6 +288,16 @@ def test_put_file(tmp):
 
 
 @require("root")
+def test_whose_first_process_has_just_ended(tmp):
+    """Its files are not found where that was; that they do not exist must not be said."""
+    with Pool(tmp, "directory") as pool, Inside(tmp) as box:
+        box.child.kill()
+        os.waitid(os.P_PID, box.child.pid, os.WEXITED | os.WNOWAIT)  # the number stays its own
+        equal(raises(job.JobError, get, pool, "/dir/file", {"pid": box.child.pid}).code, "busy")
+        equal(raises(job.JobError, pool.job("put", path="/dir/new", pid=box.child.pid, uid_base=0, body=b"new").result).code, "busy")
+
+
+@require("root")
 def test_a_put_whose_client_is_gone_leaves_nothing(tmp):
     """The job ends where it is, unless it waits for input. With files without a name, and where there are none."""
     with Pool(tmp, "directory") as pool, Inside(tmp) as box:
