@@ -24,6 +24,17 @@ void template_path(const char *run, const char *id, char *path, size_t size)
 	(void)snprintf(path, size, "%s/keepers/%s.tpl", run, id);
 }
 
+int template_connect(const char *path, struct err *err)
+{
+	int fd = fdpass_connect(path);
+
+	/* it has ended; that its socket is not found is not that what was asked for is not */
+	if (fd < 0)
+		return err_raise(
+			err, ERR_UNAVAILABLE, "connect to the template: %s", strerrordesc_np(-fd));
+	return fd;
+}
+
 /* --- the dumper, up to exec --- */
 
 #define URGENT (-19)
@@ -137,10 +148,12 @@ static int start_dumper(
 int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
 {
 	*c = (struct capture)CAPTURE_INIT;
-	c->template = place->template_path != NULL ? fdpass_connect(place->template_path)
+	c->template = place->template_path != NULL ? template_connect(place->template_path, err)
 						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (c->template <0 && place->template_path == NULL)
+		return err_raise_sys(err, -errno, "open /dev/null");
 	if (c->template <0)
-		return err_raise_sys(err, c->template, "connect to the template");
+		return c->template;
 	if (start_dumper(c, place, false, err) < 0) {
 		fd_close(&c->template); /* it serves nobody else meanwhile */
 		return -EIO;

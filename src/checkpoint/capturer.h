@@ -102,4 +102,7 @@ int capture_settle(
 /** template_path() - path of the socket of template @id below runtime directory @run. */
 void template_path(const char *run, const char *id, char *path, size_t size);
 
+/** template_connect() - to the template whose socket is @path. Return: a descriptor, or an error: it has ended. */
+int template_connect(const char *path, struct err *err) attr_must_use;
+
 #endif

@@ -227,14 +227,14 @@ int forker_go(int sock, int parent, const struct fork_listening *listening, int 
 
 int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err)
 {
-	cleanup_fd int sock = fdpass_connect(place->template_path);
+	cleanup_fd int sock = template_connect(place->template_path, err);
 	struct talk talk = { sock, -1, &place->listening, &ret->listener };
 	bool loading;
 	int rc;
 
 	*ret = (struct forked){ .parent = -1, .listener = -1 };
 	if (sock < 0)
-		return err_raise_sys(err, sock, "connect to the template");
+		return sock;
 	rc = send_order(sock, place);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");

@@ -32,13 +32,11 @@ static int connect_template(const struct job *job, struct err *err)
 	const char *run = job_text(job->request, "run", err);
 	const char *id = run == NULL ? NULL : job_id(job->request, "template", err);
 	char path[PATH_MAX];
-	int fd;
 
 	if (id == NULL)
 		return -EINVAL;
 	template_path(run, id, path, sizeof(path));
-	fd = fdpass_connect(path);
-	return fd < 0 ? err_raise_sys(err, fd, "connect to template '%s'", id) : fd;
+	return template_connect(path, err);
 }
 
 static int send_order(int sock, uint32_t kind, const int *fds, size_t n)

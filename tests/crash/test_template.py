@@ -12,14 +12,14 @@ import sys
 import threading
 
 from lib import cay, leaks
-from lib.case import equal, require
+from lib.case import equal, raises, require
 from lib.pace import patience
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
 from forking import start  # noqa: E402
 from points import own_instance  # noqa: E402
-from stops import stopped  # noqa: E402
+from stops import Asked, stopped  # noqa: E402
 
 TIMEOUT = 120
 
@@ -218,3 +218,23 @@ def test_nothing_is_left_of_one_that_ends_last(fresh):
             equal((len(files(fresh, ".tpl")), len(files(fresh, ".state"))), (1, 1))
         cay.wait_until(lambda: not files(fresh, ".tpl") + files(fresh, ".state"), 30, "its files are gone")
         fresh.start()
+
+
+@require("root", "cgroup2")
+def test_one_that_has_ended_is_not_what_was_not_found(tmp):
+    """It ends behind the server's look at it, and before the keeper of the fork comes to it."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="live.restore.begun=hold")
+        box = instance.post("/v1/sandboxes", {})["id"]
+        start(instance, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
+        s = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        template, = instance.programs_named("cay-template")
+        fork = Asked(instance, "POST", f"/v1/snapshots/{s}/fork", {"live": True})
+        held = []
+        cay.wait_until(lambda: held.extend(p for p in instance.own_processes() if leaks.processes().get(p, ("", "Z"))[1] == "T") or held, 30, "the keeper is not held")
+        os.kill(template, signal.SIGKILL)
+        for path in files(instance, ".tpl"):  # as cay-spawn does behind it
+            os.unlink(path)
+        os.kill(held[0], signal.SIGCONT)
+        status, answer = fork.answer()
+        equal((status, answer["error"]["code"]), (503, "unavailable"), answer["error"]["message"])
