@@ -272,14 +272,14 @@ int api_snapshot_fork(struct api_call *call, struct err *err)
 	return rc;
 }
 
-/* A running sandbox is forked with its processes, unless it is said otherwise or the fork is not to run. */
+/* A running or suspended sandbox is forked with its processes, unless it is said otherwise or the fork is not to run. */
 static bool wants_processes(const struct sandbox *sb, const json_t *body)
 {
 	const json_t *live = json_object_get(body, "live");
 
 	if (live != NULL)
 		return json_is_true(live);
-	return sb->state == SANDBOX_RUNNING && !json_is_false(json_object_get(body, "start"));
+	return snapshot_takes_processes(sb) && !json_is_false(json_object_get(body, "start"));
 }
 
 int api_sandbox_fork(struct api_call *call, struct err *err)

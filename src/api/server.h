@@ -817,6 +817,9 @@ struct snapshot_wish {
 /** snapshots_tell_again() - after a start of the server: what they announced (api/telling.h) and is not in the journal is told now. */
 void snapshots_tell_again(struct server *srv);
 
+/** snapshot_takes_processes() - has @sb some that go along unless it is said otherwise? */
+bool snapshot_takes_processes(const struct sandbox *sb);
+
 /** snapshot_take() - snapshot of a locked sandbox. Context: waits. */
 struct snapshot *snapshot_take(
 	struct sandbox *sb, const struct snapshot_wish *wish, struct err *err);

@@ -149,7 +149,7 @@ static struct snapshot *snapshot_of(
 		(void)json_object_set(s->doc, "steps", wish->steps);
 		steps_done(sb, wish->steps);
 	}
-	if (sb->state == SANDBOX_SUSPENDED)
+	if (wish->live && sb->state == SANDBOX_SUSPENDED)
 		share_memory(s, m);
 	snapshot_set_live(s, TAKE_PTR(m->memory), json_incref(m->figures));
 	event = created(s, m, wish);
@@ -227,10 +227,15 @@ static struct snapshot *take(
 	return s;
 }
 
+bool snapshot_takes_processes(const struct sandbox *sb)
+{
+	return sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_SUSPENDED;
+}
+
 /* Before anything is done for it. A suspended one's processes are on disk. */
 static int check_live(const struct sandbox *sb, const struct snapshot_wish *wish, struct err *err)
 {
-	if (!wish->live || sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_SUSPENDED)
+	if (!wish->live || snapshot_takes_processes(sb))
 		return 0;
 	if (sb->state == SANDBOX_PAUSED)
 		return err_hint(err,

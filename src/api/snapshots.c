@@ -283,7 +283,7 @@ static struct snapshot *take_asked(struct api_call *call, struct err *err)
 			&(struct snapshot_wish){ .name = name,
 				.durable = name != NULL,
 				.live = files_only != NULL ? json_is_false(files_only)
-							   : sb->state == SANDBOX_RUNNING,
+							   : snapshot_takes_processes(sb),
 				.call = call },
 			err);
 		sandbox_unlock(sb);

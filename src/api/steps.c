@@ -181,7 +181,7 @@ static bool has_processes(struct sandbox *sb)
 	bool any;
 
 	if (sb->state != SANDBOX_RUNNING)
-		return sb->state == SANDBOX_PAUSED;
+		return sb->state == SANDBOX_PAUSED || sb->state == SANDBOX_SUSPENDED;
 	usage = sandbox_usage_now(sb, NULL);
 	n = json_object_get(usage, "processes");
 	any = !json_is_integer(n) || json_integer_value(n) > 0;

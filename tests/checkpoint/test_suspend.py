@@ -451,6 +451,23 @@ def test_a_fork_of_a_suspended_one(instance):
 
 
 @require(*NEEDS)
+def test_the_files_alone_of_a_suspended_one(instance):
+    """As of a running one, where that was asked for; otherwise its processes are in it."""
+    with instance.sandbox() as box:
+        run = start_repl(instance, box)
+        suspend(instance, box)
+        for body, alone in (({"files_only": True}, True), ({}, False), ({"files_only": False}, False)):
+            s = instance.post(f"/v1/sandboxes/{box}/snapshots", body)
+            equal((s["files_only"], "memory" in s), (alone, not alone), body)
+            fork = instance.post(f"/v1/snapshots/{s['id']}/fork", {})["sandboxes"][0]
+            equal(fork["execs_running"], 0 if alone else 1, body)
+            instance.remove(fork["id"])
+            instance.call("DELETE", f"/v1/snapshots/{s['id']}")
+        resume(instance, box)
+        equal(ask(instance, box, run, "goes_on()"), "True\n")
+
+
+@require(*NEEDS)
 @timeout(180)
 def test_a_live_snapshot_outlives_the_server(fresh):
     """Named, so it is durable when it is answered, its memory too; forked and rewound to from disk, after an end in order and after kill -9."""
