@@ -40,7 +40,7 @@ uint32_t image_add(struct image_writer *w, enum image_table table, const void *r
 
 void *image_row(struct image_writer *w, enum image_table table, uint32_t index, size_t size)
 {
-	BUG_ON((index + 1) * size > w->tables[table].n);
+	BUG_ON(index >= w->tables[table].n / size);
 	return w->tables[table].p + index * size;
 }
 

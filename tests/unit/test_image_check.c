@@ -636,6 +636,19 @@ TEST(memory_of_a_relative_is_looked_at)
 	}
 }
 
+TEST(a_row_is_one_that_was_added)
+{
+	struct image_guard guard = { AT, AT + 4096 };
+	struct image_writer w;
+
+	image_writer_init(&w);
+	(void)IMAGE_ADD(&w, TABLE_GUARDS, &guard);
+	check(image_row(&w, TABLE_GUARDS, 0, sizeof(guard)) == w.tables[TABLE_GUARDS].p);
+	check_aborts((void)image_row(&w, TABLE_GUARDS, 1, sizeof(guard)));
+	check_aborts((void)image_row(&w, TABLE_GUARDS, IMAGE_NONE, sizeof(guard)));
+	image_writer_fini(&w);
+}
+
 /* It was there before. */
 TEST(a_relative_is_an_ancestor)
 {
