@@ -333,7 +333,8 @@ static void listen(struct space *s)
 
 		if (n == (long)sizeof(m)) {
 			hear(s, &m);
-			busy = ++heard == HEARD_MOST;
+			if (++heard == HEARD_MOST)
+				busy = true; /* also when another has less to tell */
 			continue;
 		}
 		if (n != -EAGAIN)
