@@ -15,10 +15,6 @@
 #define CONFINE_TOLD_MAX 256
 #define STATUS_MAX       65536
 
-/* linux/seccomp.h of 6.6 */
-#define NOTIF_SET_FLAGS    SECCOMP_IOW(4, uint64_t)
-#define NOTIF_SYNC_WAKE_UP 1UL
-
 int confine_seccomp(const struct sock_filter *filter, unsigned short n)
 {
 	struct sock_fprog program = { .len = n, .filter = (struct sock_filter *)(uintptr_t)filter };
@@ -36,9 +32,8 @@ int confine_told(const struct sock_filter *filter, unsigned short n, bool listen
 
 	if (listen)
 		fd = raw_result(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
-	/* who calls and who answers take turns, which is cheaper on one processor (Linux 6.6) */
 	if (fd >= 0)
-		(void)ioctl(fd, NOTIF_SET_FLAGS, NOTIF_SYNC_WAKE_UP);
+		(void)ioctl(fd, CONFINE_SET_FLAGS, CONFINE_SYNC_WAKE_UP);
 	if (fd != -EBUSY)
 		return fd;
 	if (n > CONFINE_TOLD_MAX)

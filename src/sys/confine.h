@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** DOC: sys/confine.h - seccomp filters, Landlock domains and the loopback interface. */
+/** DOC: sys/confine.h - seccomp filters and Landlock domains. */
 #ifndef CAY_SYS_CONFINE_H
 #define CAY_SYS_CONFINE_H
 
 #include "base/attr.h"
+#include "sys/confine_told.h"
 #include <linux/filter.h>
 
 /* a fourth argument of seccomp(2), which has three: below a filter of ours that tells of filters (%CONFINE_LEARN) it is one of ours, too. A program's own is refused with it. */
@@ -29,11 +30,6 @@ int confine_core(void) attr_must_use;
 
 /** confine_filters() - system call filters that the calling thread is under. Return: their number; 1 when it is under some and nobody says how many. */
 uint32_t confine_filters(void);
-
-/* SECCOMP_RET_USER_NOTIF, of a call that is not refused where nobody listens */
-#define CONFINE_LEARN (SECCOMP_RET_USER_NOTIF | 1U)
-/* the same, of one that is refused with EOPNOTSUPP then */
-#define CONFINE_KNOW (SECCOMP_RET_USER_NOTIF | 2U)
 
 /**
  * confine_told() - install @filter, whose calls with SECCOMP_RET_USER_NOTIF (or %CONFINE_LEARN, %CONFINE_KNOW) a listener is told of and answers, on the calling thread for ever.

@@ -8,6 +8,7 @@
 #include "checkpoint/plan_steps.h"
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/lazy.h"
+#include "sys/confine_told.h"
 
 #include <asm-generic/errno.h>
 #include <asm/ioctls.h>
@@ -604,9 +605,9 @@ static void have_refusals_told(void)
 			continue;
 		if (rules[i].k == SECCOMP_RET_USER_NOTIF)
 			rules[i].k = SECCOMP_RET_ERRNO | fork.order.told_error;
-		else if (rules[i].k == (SECCOMP_RET_USER_NOTIF | 1)) /* CONFINE_LEARN */
+		else if (rules[i].k == CONFINE_LEARN)
 			rules[i].k = SECCOMP_RET_ALLOW;
-		else if (rules[i].k == (SECCOMP_RET_USER_NOTIF | 2)) /* CONFINE_KNOW */
+		else if (rules[i].k == CONFINE_KNOW)
 			rules[i].k = SECCOMP_RET_ERRNO | EOPNOTSUPP;
 	}
 	if (listener == -EBUSY) {
@@ -614,6 +615,7 @@ static void have_refusals_told(void)
 			"have refused system calls refused");
 	} else {
 		(void)fork_must(listener, "have refused system calls told");
+		(void)CALL3(__NR_ioctl, listener, CONFINE_SET_FLAGS, CONFINE_SYNC_WAKE_UP);
 		fork_pass(fork.socket, &tells, sizeof(tells), (int)listener);
 		(void)CALL1(__NR_close, listener);
 	}
