@@ -145,13 +145,21 @@ static int start_dumper(
 	return 0;
 }
 
+/* /dev/null where nothing is filled. */
+static int open_template(const struct capture_place *place, struct err *err)
+{
+	int fd;
+
+	if (place->template_path != NULL)
+		return template_connect(place->template_path, err);
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_raise_sys(err, -errno, "open /dev/null") : fd;
+}
+
 int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
 {
 	*c = (struct capture)CAPTURE_INIT;
-	c->template = place->template_path != NULL ? template_connect(place->template_path, err)
-						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (c->template <0 && place->template_path == NULL)
-		return err_raise_sys(err, -errno, "open /dev/null");
+	c->template = open_template(place, err);
 	if (c->template <0)
 		return c->template;
 	if (start_dumper(c, place, false, err) < 0) {
@@ -191,7 +199,7 @@ static ssize_t receive_with(
 {
 	uint64_t now = clock_now_ns(), end = now + ALL_NS, deadline = now + silence_ns;
 	struct pollfd p = { .fd = c->dumper, .events = POLLIN };
-	size_t n_fds;
+	size_t n_fds = 0;
 	ssize_t n;
 
 	for (;; now = clock_now_ns()) {

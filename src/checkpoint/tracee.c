@@ -143,8 +143,9 @@ static int stop_thread(pid_t tid)
 		if (status >> 16 == PTRACE_EVENT_STOP)
 			return WSTOPSIG(status);
 		/* a signal came first: hand it on and wait for our stop */
-		if (tracee_trace(PTRACE_CONT, tid, 0, (void *)(uintptr_t)WSTOPSIG(status)) < 0)
-			return -errno;
+		status = tracee_trace(PTRACE_CONT, tid, 0, (void *)(uintptr_t)WSTOPSIG(status));
+		if (status < 0)
+			return status;
 	}
 }
 

@@ -71,12 +71,14 @@ int file_write_at(int dirfd, const char *path, const char *text)
 {
 	cleanup_fd int fd = openat(dirfd, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
 	size_t n = strlen(text);
+	ssize_t written;
 
 	if (fd < 0)
 		return -errno;
-	if (write(fd, text, n) != (ssize_t)n)
-		return errno != 0 ? -errno : -EIO;
-	return 0;
+	written = write(fd, text, n);
+	if (written < 0)
+		return -errno;
+	return (size_t)written == n ? 0 : -EIO;
 }
 
 int file_write_fmt_at(int dirfd, const char *path, const char *fmt, ...)
