@@ -2,6 +2,7 @@
 /* checkpoint/dump_tree.c - who is whose child, and who the processes are. */
 #include "base/str.h"
 #include "checkpoint/dump.h"
+#include "sys/cgroup.h"
 #include "sys/feature.h"
 #include "sys/file.h"
 
@@ -119,15 +120,13 @@ int dump_text(struct dump_process *p, struct err *err)
 static int ask_leaf(const struct dump *d, const struct dump_process *p, uint32_t *ret)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
-	const char *line, *slash;
-	int rc;
+	const char *group, *slash;
+	int rc = file_read_at(p->tracee.proc, "cgroup", &text);
 
-	rc = file_read_at(p->tracee.proc, "cgroup", &text);
-	line = rc < 0 ? NULL : strstr(buf_cstr(&text), "0::");
-	if (line == NULL)
-		return rc < 0 ? rc : -ENOENT;
-	text.p[(size_t)(line - text.p) + strcspn(line, "\n")] = '\0';
-	slash = strrchr(line, '/');
+	if (rc < 0)
+		return rc;
+	group = text.n > 0 ? cgroup_v2_path(text.p) : NULL;
+	slash = group != NULL ? strrchr(group, '/') : NULL;
 	for (uint32_t i = 0; slash != NULL && i < d->order->n_leaves; i++) {
 		if (str_eq(slash + 1, d->order->leaves[i])) {
 			*ret = i;

@@ -16,15 +16,14 @@
 static bool leaf_of(uint32_t pid, char ret[DUMP_LEAF_SIZE])
 {
 	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
-	const char *line, *leaf = NULL;
+	const char *group, *leaf;
 	char path[32];
 
 	(void)snprintf(path, sizeof(path), "/proc/%u/cgroup", pid);
-	line = file_read_at(AT_FDCWD, path, &text) < 0 ? NULL : strstr(buf_cstr(&text), "0::");
-	if (line != NULL) {
-		text.p[(size_t)(line - text.p) + strcspn(line, "\n")] = '\0';
-		leaf = strrchr(line, '/');
-	}
+	if (file_read_at(AT_FDCWD, path, &text) < 0 || text.n == 0)
+		return false;
+	group = cgroup_v2_path(text.p);
+	leaf = group != NULL ? strrchr(group, '/') : NULL;
 	return leaf != NULL && str_copy(ret, DUMP_LEAF_SIZE, leaf + 1) == 0;
 }
 

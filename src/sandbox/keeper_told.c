@@ -63,20 +63,18 @@ static int open_process(uint32_t pid)
 static const char *exec_of(const struct keeper *k, int proc)
 {
 	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
-	const char *v2, *leaf;
+	const char *group, *leaf;
 
-	if (file_read_at(proc, "cgroup", &text) < 0)
+	if (file_read_at(proc, "cgroup", &text) < 0 || text.n == 0)
 		return "";
-	v2 = strstr(buf_cstr(&text), "0::");
-	leaf = v2 != NULL ? strrchr(v2, '/') : NULL;
+	group = cgroup_v2_path(text.p);
+	leaf = group != NULL ? strrchr(group, '/') : NULL;
 	if (leaf == NULL)
 		return "";
 	list_for_each (&k->execs, pos, next) {
 		const struct exec *e = list_entry(pos, struct exec, node);
-		size_t n = strlen(e->leaf);
 
-		if (n > 0 && strncmp(leaf + 1, e->leaf, n) == 0 &&
-			(leaf[1 + n] == '\n' || leaf[1 + n] == '\0'))
+		if (e->leaf[0] != '\0' && str_eq(leaf + 1, e->leaf))
 			return e->id;
 	}
 	return "";

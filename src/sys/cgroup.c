@@ -42,22 +42,26 @@ static int find_mounts(struct mounts *m)
 	return mountinfo_each("/proc/self/mountinfo", find_mount, m);
 }
 
+char *cgroup_v2_path(char *text)
+{
+	char *line = str_starts(text, "0::") ? text : strstr(text, "\n0::");
+
+	if (line == NULL)
+		return NULL;
+	line += strlen("0::") + (*line == '\n');
+	line[strcspn(line, "\n")] = '\0';
+	return line;
+}
+
 /* Path of this process in the v2 hierarchy, "" if none. */
 static int own_v2_path(char *path, size_t size)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
 	int rc = file_read_at(AT_FDCWD, "/proc/self/cgroup", &text);
-	char *save = NULL;
+	const char *own = rc < 0 || text.n == 0 ? NULL : cgroup_v2_path(text.p);
 
 	path[0] = '\0';
-	if (rc < 0)
-		return rc;
-	for (char *line = strtok_r(text.p, "\n", &save); line != NULL;
-		line = strtok_r(NULL, "\n", &save)) {
-		if (str_starts(line, "0::"))
-			return str_copy(path, size, line + 3);
-	}
-	return 0;
+	return rc < 0 || own == NULL ? rc : str_copy(path, size, own);
 }
 
 static int join(char *out, const char *dir, const char *name)

@@ -42,6 +42,9 @@ struct cgroup_usage {
 	uint64_t pids_refused; /* forks refused by the pids limit; see cgroup_leaf_refused() */
 };
 
+/** cgroup_v2_path() - path in the v2 hierarchy in @text, that of a /proc/PID/cgroup, which ends behind it from now on. Return: into @text; NULL when it has none. */
+char *cgroup_v2_path(char *text);
+
 /** cgroup_look_ahead() - find out where the hierarchies are mounted, once for this process and all that are cloned from it. */
 void cgroup_look_ahead(void);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/probe.h"
 #include "base/str.h"
+#include "sys/cgroup.h"
 #include "sys/file.h"
 #include "sys/mountinfo.h"
 #include "sys/raw.h"
@@ -94,13 +95,9 @@ int probe_cgroup(char *path, size_t size, bool *ret_is_root)
 	if (mountinfo_each("/proc/self/mountinfo", find_cgroup2, &mounted) < 0 ||
 		file_read_at(AT_FDCWD, "/proc/self/cgroup", &own) < 0 || own.n == 0)
 		return -ENOENT;
-	rest = str_starts(own.p, "0::") ? own.p : strstr(own.p, "\n0::");
+	rest = cgroup_v2_path(own.p);
 	if (mounted.point[0] == '\0' || rest == NULL)
 		return -ENOENT;
-	rest = strchr(rest, '/');
-	if (rest == NULL)
-		return -ENOENT;
-	rest[strcspn(rest, "\n")] = '\0';
 	if (str_ends(rest, "/server"))
 		rest[strlen(rest) - strlen("/server")] = '\0';
 	*ret_is_root = geteuid() == 0 || rest[0] == '\0' || str_eq(rest, "/");

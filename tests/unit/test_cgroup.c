@@ -187,3 +187,15 @@ TEST(what_the_gateway_has_in_buffers_is_not_the_sandboxs)
 	check_int(unlinkat(gateway, "../gateway", AT_REMOVEDIR), 0);
 	check_int(rmdir(top), 0);
 }
+
+TEST(the_v2_path_is_that_of_its_own_line)
+{
+	char alone[] = "0::/a/keeper\n", behind[] = "1:name=systemd:/b0::/c\n0::/a\n",
+	     root[] = "0::/", none[] = "10:memory:/b\n1:name=0::/c\n", nothing[] = "";
+
+	check_str(cgroup_v2_path(alone), "/a/keeper");
+	check_str(cgroup_v2_path(behind), "/a");
+	check_str(cgroup_v2_path(root), "/");
+	check(cgroup_v2_path(none) == NULL);
+	check(cgroup_v2_path(nothing) == NULL);
+}

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/str.h"
+#include "sys/cgroup.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -119,20 +120,16 @@ static bool mount_of(char *line, char **point, char **type)
 static void find_own(struct groups *g, const char *mount)
 {
 	char own[GROUPS_PATH_SIZE];
-	char *line, *end;
+	char *path;
 
 	if (!read_text("/proc/self/cgroup"))
 		return;
-	line = str_starts(text, "0::") ? text : strstr(text, "\n0::");
-	if (line == NULL)
+	path = cgroup_v2_path(text);
+	if (path == NULL)
 		return;
-	line += *line == '\n';
-	end = strchr(line, '\n');
-	if (end != NULL)
-		*end = '\0';
-	if (str_ends(line, SERVER_GROUP))
-		line[strlen(line) - strlen(SERVER_GROUP)] = '\0';
-	if (snprintf(own, sizeof(own), "%s%s", mount, str_eq(line + 3, "/") ? "" : line + 3) >=
+	if (str_ends(path, SERVER_GROUP))
+		path[strlen(path) - strlen(SERVER_GROUP)] = '\0';
+	if (snprintf(own, sizeof(own), "%s%s", mount, str_eq(path, "/") ? "" : path) >=
 		(int)sizeof(own))
 		return;
 	if (access(own, W_OK) == 0)
