@@ -34,7 +34,7 @@ json_t *first_describe(const struct first *f)
 	return list;
 }
 
-void first_read(const json_t *o, struct first *f)
+static void read_list(const json_t *o, struct first *f)
 {
 	f->n = 0;
 	for (size_t i = 0; i < json_array_size(o); i++) {
@@ -50,6 +50,6 @@ void first_of_state(const struct buf *state, struct first *f)
 	const char *end = state->n == 0 ? NULL : memchr(state->p, '\n', state->n);
 	json_t *head = end == NULL ? NULL : json_loadb(state->p, (size_t)(end - state->p), 0, NULL);
 
-	first_read(json_object_get(head, "first"), f);
+	read_list(json_object_get(head, "first"), f);
 	json_decref(head);
 }

@@ -25,10 +25,7 @@ void first_join(struct first *f, const struct first *before);
 /** first_describe() - for the state that is carried. Return: new reference. */
 json_t *first_describe(const struct first *f);
 
-/** first_read() - the other way. What is malformed, or NULL, names nothing. */
-void first_read(const json_t *o, struct first *f);
-
-/** first_of_state() - out of the carried state, whose first line has it as the member "first". */
+/** first_of_state() - out of the carried state, whose first line has it as the member "first". What is malformed, or not there, names nothing. */
 void first_of_state(const struct buf *state, struct first *f);
 
 #endif

@@ -112,7 +112,7 @@ static int map_copy(const struct rootfs *r, int copy, int userns)
 	if (mount < 0)
 		return mount;
 	if (!r->rootless) {
-		rc = mount_set_idmap(mount, userns, false);
+		rc = mount_set_idmap(mount, userns);
 		if (rc < 0)
 			return rc;
 	}
@@ -226,7 +226,7 @@ static int add_layers(const struct rootfs *r, const struct spec_layers *layers, 
 
 int rootfs_disk(struct rootfs *r, int mount)
 {
-	int rc = mount_set_idmap(mount, r->userns, false);
+	int rc = mount_set_idmap(mount, r->userns);
 
 	return rc < 0 ? rc : stage_mount(r, mount, r->disk, sizeof(r->disk));
 }

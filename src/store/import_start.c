@@ -167,7 +167,7 @@ static int open_tree_for(pid_t pid, int tree, bool rootless)
 	userns = open(path, O_RDONLY | O_CLOEXEC);
 	if (userns < 0)
 		return -errno;
-	rc = mount_set_idmap(mount, userns, false);
+	rc = mount_set_idmap(mount, userns);
 	return rc < 0 ? rc : TAKE_FD(mount);
 }
 

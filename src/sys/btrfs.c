@@ -117,16 +117,7 @@ int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes)
 		return rc;
 	(void)snprintf(
 		path, sizeof(path), "%s/qgroups/0_%llu/referenced", dir, (unsigned long long)id);
-	{
-		cleanup_buf struct buf text = BUF_INIT(64);
-
-		rc = file_read_at(AT_FDCWD, path, &text);
-		if (rc < 0)
-			return rc;
-		if (text.n > 0 && text.p[text.n - 1] == '\n')
-			text.p[--text.n] = '\0';
-		return str_to_u64(buf_cstr(&text), 0, UINT64_MAX, ret_bytes);
-	}
+	return file_read_u64_at(AT_FDCWD, path, ret_bytes);
 }
 
 /* Of files, whether it waits for its place or is on its way to it. In a file system whose data and trees have one kind of place there is no such directory. */

@@ -13,7 +13,8 @@
 
 #define MEMBER_STACK 16384 /* bytes */
 
-unsigned int cred_last_cap(void)
+/* The highest number that this kernel knows. */
+static unsigned int last_cap(void)
 {
 	static unsigned int last;
 
@@ -28,7 +29,7 @@ int cred_bound(uint64_t keep)
 {
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return -errno;
-	for (unsigned int cap = 0; cap <= cred_last_cap(); cap++) {
+	for (unsigned int cap = 0; cap <= last_cap(); cap++) {
 		if ((keep & CAP_BIT(cap)) == 0 &&
 			prctl(PR_CAPBSET_DROP, (unsigned long)cap, 0, 0, 0) < 0)
 			return -errno;

@@ -8,9 +8,6 @@
 
 #define CAP_BIT(cap) (1ULL << (cap))
 
-/** cred_last_cap() - highest capability number of this kernel (cached). */
-unsigned int cred_last_cap(void);
-
 /** cred_bound() - drop every capability outside @keep from the bounding set and clear the ambient set. Needs CAP_SETPCAP. */
 int cred_bound(uint64_t keep) attr_must_use;
 
@@ -21,7 +18,7 @@ int cred_set_caps(uint64_t caps) attr_must_use;
 int cred_set_effective(uint64_t caps, uint64_t *before) attr_must_use;
 
 /**
- * cred_map_user_ns() - write uid_map and gid_map of process @pid: inside @first.. +@count maps to @outside...
+ * cred_map_user_ns() - write uid_map and gid_map of process @pid: the @count ids from @inside on are those from @outside on in the parent namespace.
  * @proc_fd: a real procfs in which @pid counts.
  * Needs CAP_SETUID/CAP_SETGID in the parent namespace, of which the caller must be a member.
  */

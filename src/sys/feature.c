@@ -14,17 +14,16 @@
 #include "sys/netlink.h"
 #include "sys/nft.h"
 #include "sys/probe.h"
+#include "sys/proc_connector.h"
 #include "sys/procmem.h"
 #include "sys/raw.h"
 #include "sys/timens.h"
 
-#include <linux/connector.h>
 #include <linux/kcmp.h>
 #include <linux/netfilter.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -32,7 +31,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -278,7 +276,7 @@ static int try_idmap(void *arg)
 	if (rc >= 0)
 		rc = tree = mount_clone(AT_FDCWD, arg, false);
 	if (rc >= 0)
-		rc = mount_set_idmap(tree, userns, false);
+		rc = mount_set_idmap(tree, userns);
 	if (rc == -EINVAL)
 		return 0; /* this file system cannot */
 	return rc < 0 ? rc : 1;
@@ -457,51 +455,18 @@ static bool probe_memfd_noexec(void)
 	return fd >= 0;
 }
 
-/* linux/cn_proc.h: "listen", and the acknowledgement that the kernel sends back (an event of type 0 with an error number). */
-struct connector_listen {
-	struct nlmsghdr header;
-	struct cn_msg message;
-	uint32_t operation;
-};
-
-static int listen_to_processes(int sock)
-{
-	struct connector_listen m = { .header = { .nlmsg_len = sizeof(m),
-					      .nlmsg_type = NLMSG_DONE },
-		.message = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .len = sizeof(m.operation) },
-		.operation = 1 };
-	char answer[512] __attribute__((aligned(8)));
-	struct pollfd p = { .fd = sock, .events = POLLIN };
-	const size_t head = sizeof(struct nlmsghdr) + sizeof(struct cn_msg);
-	uint32_t type, error;
-
-	if (send(sock, &m, sizeof(m), 0) < 0)
-		return -errno;
-	while (poll(&p, 1, PROBE_TIMEOUT_MS / 2) > 0) {
-		ssize_t n = recv(sock, answer, sizeof(answer), 0);
-
-		if (n < (ssize_t)(head + 20))
-			return n < 0 ? -errno : -EIO;
-		memcpy(&type, answer + head, sizeof(type));
-		memcpy(&error, answer + head + 16, sizeof(error));
-		if (type == 0)
-			return -(int)error;
-	}
-	return -ETIMEDOUT;
-}
-
 static int try_connector(attr_unused void *arg)
 {
-	struct sockaddr_nl address = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
-	cleanup_fd int sock = -1;
+	struct proc_connector pc;
+	int rc;
 
 	if (geteuid() == 0 &&
 		(setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0))
 		return -errno;
-	sock = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_CONNECTOR);
-	if (sock < 0 || bind(sock, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return -errno;
-	return listen_to_processes(sock);
+	rc = proc_connector_open(&pc);
+	if (rc == 0)
+		proc_connector_close(&pc);
+	return rc;
 }
 
 /* What only the kernel's own modules can say: a rule of each kind that sandbox/network.c needs. */

@@ -21,7 +21,7 @@ static int configure(int device, int file, const char *name, unsigned int flags)
 	return ioctl(device, LOOP_CONFIGURE, &config) < 0 ? -errno : 0;
 }
 
-int loop_attach(int file, const char *name, char path[LOOP_PATH_SIZE])
+static int attach(int file, const char *name, char path[LOOP_PATH_SIZE])
 {
 	cleanup_fd int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 
@@ -71,7 +71,7 @@ int loop_attach_once(int file, const char *name, char path[LOOP_PATH_SIZE])
 		device = open_named(path, name);
 	}
 	if (device < 0)
-		device = loop_attach(file, name, path);
+		device = attach(file, name, path);
 	if (device >= 0 && fsetxattr(file, DEVICE_XATTR, path, strlen(path), 0) < 0)
 		return -errno;
 	return TAKE_FD(device);

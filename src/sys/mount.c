@@ -88,13 +88,12 @@ int mount_clear(int mount, uint64_t clear)
 	return raw_result(mount_setattr(mount, "", AT_EMPTY_PATH, &attr, sizeof(attr)));
 }
 
-int mount_set_idmap(int mount, int userns_fd, bool recursive)
+int mount_set_idmap(int mount, int userns_fd)
 {
 	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP,
 		.userns_fd = (unsigned int)userns_fd };
 
-	return raw_result(mount_setattr(
-		mount, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof(attr)));
+	return raw_result(mount_setattr(mount, "", AT_EMPTY_PATH, &attr, sizeof(attr)));
 }
 
 /* Any reconfiguration begins with that. */

@@ -42,8 +42,8 @@ int mount_set(int mount, uint64_t set, bool recursive) attr_must_use;
 /** mount_clear() - take MOUNT_ATTR_* @clear off @mount. Return: 0 or -errno. */
 int mount_clear(int mount, uint64_t clear) attr_must_use;
 
-/** mount_set_idmap() - translate ids of @mount by user namespace @userns_fd (detached, not yet idmapped mounts only). */
-int mount_set_idmap(int mount, int userns_fd, bool recursive) attr_must_use;
+/** mount_set_idmap() - translate ids of @mount, not of those below it, by user namespace @userns_fd (detached, not yet idmapped mounts only). */
+int mount_set_idmap(int mount, int userns_fd) attr_must_use;
 
 /**
  * mount_forget() - have names looked up anew in the file system behind @mount (the top of its mount; O_PATH is enough): what an overlay found in its layers before they were changed.

@@ -54,7 +54,7 @@ static int wait_answer(int fd)
 			return -EOPNOTSUPP;
 		memset(&e, 0, sizeof(e));
 		memcpy(&e, m->data, m->len < sizeof(e) ? m->len : sizeof(e));
-		if (e.what == 0)
+		if (e.what == PROC_EVENT_NONE)
 			return -(int)e.event_data.ack.err;
 	}
 }
@@ -83,7 +83,7 @@ static int filter_execs(int fd)
 {
 	struct sock_filter rules[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, NLMSG_HDRLEN + sizeof(struct cn_msg)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(0x00000002), 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(PROC_EVENT_EXEC), 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 		BPF_STMT(BPF_RET | BPF_K, 0),
 	};
@@ -167,18 +167,17 @@ static bool take(
 	memset(&e, 0, sizeof(e));
 	memcpy(&e, m->data, m->len < sizeof(e) ? m->len : sizeof(e));
 	count_lost(pc, e.cpu, m->seq);
-	note->monotonic_ns = e.timestamp_ns;
 	switch ((unsigned int)e.what) {
-	case 0x00000001: /* fork */
+	case PROC_EVENT_FORK:
 		*note = (struct proc_event_note){ PROC_EVENT_KIND_FORK,
 			e.event_data.fork.child_tgid, e.event_data.fork.parent_tgid, 0,
 			e.timestamp_ns };
 		return e.event_data.fork.child_pid == e.event_data.fork.child_tgid;
-	case 0x00000002: /* exec */
+	case PROC_EVENT_EXEC:
 		*note = (struct proc_event_note){ PROC_EVENT_KIND_EXEC,
 			e.event_data.exec.process_tgid, 0, 0, e.timestamp_ns };
 		return true;
-	case 0x80000000: /* exit */
+	case PROC_EVENT_EXIT:
 		*note = (struct proc_event_note){ PROC_EVENT_KIND_EXIT,
 			e.event_data.exit.process_tgid, 0, (int)e.event_data.exit.exit_code,
 			e.timestamp_ns };

@@ -43,7 +43,7 @@ bool proc_connector_serves_us(void);
 int proc_connector_open(struct proc_connector *pc) attr_must_use;
 
 /**
- * proc_connector_read() - read what waits, at most one datagram batch.
+ * proc_connector_read() - read what waits, at most @max events; for one thread alone.
  * @notes: room for @max.
  * Return: how many; 0 when nothing waits; -errno.
  */
