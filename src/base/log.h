@@ -17,7 +17,7 @@ void log_init(const char *program);
 /** log_debug_on() - is debug output on for @component? */
 bool log_debug_on(const char *component);
 
-/** log_line() - "<time> <level> <program>/<component> message". Control bytes are escaped; one call is one line. */
+/** log_line() - "<time> <level> <program>/<component> message". Control bytes become '?'; one call is one line. */
 void log_line(enum log_level level, const char *component, const char *fmt, ...) attr_printf(3, 4);
 
 /** log_err() - an error as one line: its message, and what can be done about it. */

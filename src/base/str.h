@@ -64,7 +64,7 @@ void str_utf8_tidy(char *s);
 /** str_dup() - copy; aborts when there is no memory; NULL stays NULL. Free with free(). */
 char *str_dup(const char *s) attr_must_use;
 
-/** str_dupf() - formatted copy, at most 1 MiB; never NULL. Free with free(). */
+/** str_dupf() - formatted copy; never NULL. Free with free(). */
 char *str_dupf(const char *fmt, ...) attr_printf(1, 2) attr_must_use;
 
 /** str_copy() - copy into @dst of @size bytes. Return: 0, or -E2BIG when it does not fit (then @dst is ""). */

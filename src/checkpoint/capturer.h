@@ -39,7 +39,7 @@ struct capture_place {
 /** capture_enter_u1() - become root of U1, where that is not where we are: who may trace everything of the sandbox, and nothing else. Return: 0 or -errno. */
 int capture_enter_u1(const struct capture_place *place) attr_must_use;
 
-/** capture_close_others() - close all but @keep, which is sorted, and the standard ones: a copy of the keeper must not keep open what that closes meanwhile. */
+/** capture_close_others() - close all but @keep, which it sorts, and the standard ones: a copy of the keeper must not keep open what that closes meanwhile. */
 void capture_close_others(int *keep, size_t n);
 
 /** capture_begin() - connect to the template, start the dumper. Nothing is stopped. Return: 0 or an error. */

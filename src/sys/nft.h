@@ -106,7 +106,7 @@ void nft_mark_by_cgroup(struct nft *nft, uint32_t level);
 /** nft_log() - send the first @bytes of the packet to NFLOG group @group. */
 void nft_log(struct nft *nft, uint16_t group, uint32_t bytes);
 
-/** nft_reject() - refuse: TCP with a reset, everything else with "port unreachable". */
+/** nft_reject() - refuse with "port unreachable"; @reset: with a reset instead, for TCP alone. */
 void nft_reject(struct nft *nft, bool reset);
 
 /** nft_goto() - go on in @chain and do not come back; NULL: accept. */
