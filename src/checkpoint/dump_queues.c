@@ -22,7 +22,6 @@
 
 #define WAITING_MAX  (4U << 20)
 #define MESSAGES_MAX 65536U
-#define RIGHTS_MAX   253U /* of the kernel: SCM_MAX_FD */
 #define NO_OFFSET    (-1)
 #define GUARD        4096U
 
@@ -37,7 +36,7 @@ struct piece {
 	struct sockaddr_un from;
 	socklen_t from_n;
 	struct image_identity sender;
-	int rights[RIGHTS_MAX];
+	int rights[IMAGE_RIGHTS_MAX];
 	size_t n_rights;
 };
 
@@ -74,7 +73,7 @@ static void take_control(const struct dump *d, const struct cmsghdr *c, struct p
 /* Return: 0, -EAGAIN when nothing more waits, or another -errno. */
 static int peek(const struct dump *d, int fd, size_t want, struct piece *piece)
 {
-	static char control[CMSG_SPACE(RIGHTS_MAX * sizeof(int)) +
+	static char control[CMSG_SPACE(IMAGE_RIGHTS_MAX * sizeof(int)) +
 			    CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int)) + 256]
 		__attribute__((aligned(8)));
 	struct iovec iov = { piece->bytes, want };

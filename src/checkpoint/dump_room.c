@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <sys/sysmacros.h>
 
-#define EACH   3U           /* program, working directory, root */
-#define ACCESS 2U           /* a file that is mapped may be opened to be read, and to be written */
-#define MOST   (1ULL << 20) /* of image_check.c */
+#define EACH   3U /* program, working directory, root */
+#define ACCESS 2U /* a file that is mapped may be opened to be read, and to be written */
 
 /** struct mapped - a file that is mapped. */
 struct mapped {
@@ -81,7 +80,7 @@ static uint64_t files_with(const struct dump *d, size_t mapped)
 
 int dump_room_check(const struct dump *d, struct err *err)
 {
-	const uint64_t room = d->order->files < MOST ? d->order->files : MOST;
+	const uint64_t room = d->order->files < PLAN_FILES_MAX ? d->order->files : PLAN_FILES_MAX;
 	uint64_t wanted = files_with(d, list_mapped(d, NULL));
 
 	if (wanted > room)

@@ -45,6 +45,8 @@
 #define IMAGE_SIGNALS      64U
 #define IMAGE_LIMITS       16U
 #define IMAGE_NONE         0xffffffffU
+#define IMAGE_RIGHTS_MAX   253U       /* descriptors with one message; of the kernel: SCM_MAX_FD */
+#define PLAN_FILES_MAX     (1U << 20) /* numbers of descriptors, and descriptions */
 
 /* --- the plan --- */
 

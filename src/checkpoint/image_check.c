@@ -20,7 +20,6 @@
 #define XSAVE_MIN   576U /* what is always there, with its head */
 #define XSAVE_END   4U   /* a word behind it */
 #define FRAMES_MAX  ((1ULL << 36) / RESIDUE_FRAME_SIZE - 1)
-#define RIGHTS_MAX  253U
 #define UNIX_DOMAIN 1U
 #define NAME_OFFSET 2U
 #define INET_NAME   4U /* the port, behind the family */
@@ -194,8 +193,8 @@ const char *plan_check(const struct plan *plan, uint64_t size)
 		return "it is of another version";
 	if (plan->n_processes > TEMPLATE_PIDS_MAX * 2 || plan->n_maps > 1U << 20 ||
 		plan->n_copies > 1U << 24 || plan->n_leaves > TEMPLATE_LEAVES_MAX ||
-		plan->n_slots > TEMPLATE_SLOTS_MAX || plan->n_descriptions > 1U << 20 ||
-		plan->first_description > 1U << 20)
+		plan->n_slots > TEMPLATE_SLOTS_MAX || plan->n_descriptions > PLAN_FILES_MAX ||
+		plan->first_description > PLAN_FILES_MAX)
 		return "there is too much of something";
 	if (plan->first_description < PLAN_FIRST_DESCRIPTION)
 		return "its descriptions begin too low";
@@ -630,8 +629,8 @@ static const char *check_packet(struct tables *t, uint32_t i)
 	if (!is_span(t, p->data) || p->from.length > ADDRESS_MAX || p->from.length == 1 ||
 		!is_text_or_none(t, p->from))
 		return SPAN;
-	return if_not(
-		p->n_rights <= RIGHTS_MAX && has(t, TABLE_RIGHTS, p->first_right, p->n_rights),
+	return if_not(p->n_rights <= IMAGE_RIGHTS_MAX &&
+			      has(t, TABLE_RIGHTS, p->first_right, p->n_rights),
 		RANGE);
 }
 

@@ -14,7 +14,6 @@
 #define NOSIGNAL        0x4000
 #define SO_SNDBUF       7
 #define SEND_MOST       (4 << 20) /* no more is in an image */
-#define RIGHTS_MAX      253U
 #define NAME_OFFSET     2
 
 typedef const struct image_description description;
@@ -32,7 +31,7 @@ struct control {
 	int32_t pid;
 	uint32_t uid, gid, pad;
 	struct header rights;
-	int32_t fds[RIGHTS_MAX + 1];
+	int32_t fds[IMAGE_RIGHTS_MAX + 1];
 };
 
 /** struct sending - a packet on its way. */
@@ -66,7 +65,7 @@ static void fill_control(struct control *c, packet *p)
 		.gid = p->sender.gid,
 		.rights = { sizeof(struct header) + p->n_rights * sizeof(int32_t), SOL_SOCKET,
 			SCM_RIGHTS } };
-	for (uint32_t i = 0; i < p->n_rights && i < RIGHTS_MAX; i++)
+	for (uint32_t i = 0; i < p->n_rights && i < IMAGE_RIGHTS_MAX; i++)
 		c->fds[i] = opener_kept(*IMAGE_ROW(uint32_t, TABLE_RIGHTS, p->first_right + i));
 }
 
