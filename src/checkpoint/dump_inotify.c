@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #define ENTRIES_MAX 20000U /* below one place, while all stand still */
@@ -199,7 +198,7 @@ static bool is_watched(
 		openat(dir, name[0] != '\0' ? name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	cleanup_fd int process =
 		w->p == NULL || s->d->examination != NULL ? -1 : raw_pidfd_open(w->p->tracee.host);
-	cleanup_fd int queue = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, w->fd, 0);
+	cleanup_fd int queue = process < 0 ? -1 : raw_pidfd_getfd(process, w->fd);
 	char path[32];
 	int wd;
 

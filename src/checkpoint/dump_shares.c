@@ -8,17 +8,16 @@
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/raw.h"
 
 #include <linux/kcmp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Return: 1 when @a and @b have the same @what, 0 when they have not, -1: the kernel does not tell. */
 static int share(pid_t a, pid_t b, int what)
 {
-	long rc = syscall(SYS_kcmp, a, b, what, 0, 0);
+	int rc = raw_kcmp(a, b, what, 0, 0);
 
 	return rc < 0 ? -1 : rc == 0;
 }
@@ -80,14 +79,12 @@ static const struct shareable {
 	{ KCMP_FS, "working directory, root directory and umask", look_the_same } };
 
 /* Return: 0: they have the same one; 1: @a comes first; 2: @b does; another: the kernel does not tell. */
-static long order(
+static int order(
 	const struct shareable *s, const struct dump_process *a, const struct dump_process *b)
 {
 	int rc = s->compare(a, b);
 
-	return rc < 0   ? 1
-	       : rc > 0 ? 2
-			: syscall(SYS_kcmp, a->tracee.host, b->tracee.host, s->what, 0, 0);
+	return rc < 0 ? 1 : rc > 0 ? 2 : raw_kcmp(a->tracee.host, b->tracee.host, s->what, 0, 0);
 }
 
 /* Put @p into its place among those that were looked at before. Return: who shares it; NULL: nobody. */
@@ -100,7 +97,7 @@ static const struct dump_process *place(struct dump *d, struct dump_sharers *all
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		const struct dump_process *other = d->processes + all->rows[middle];
-		long rc = order(s, p, other);
+		int rc = order(s, p, other);
 
 		if (rc == 0)
 			return other;

@@ -292,7 +292,7 @@ static int refuse_undo(struct dump *d, struct err *err)
 		struct dump_process *p = &d->processes[i];
 
 		if (p->tracee.zombie || (d->examination != NULL && tracee_is_closed(&p->tracee)) ||
-			syscall(SYS_kcmp, getpid(), p->tracee.host, KCMP_SYSVSEM, 0, 0) == 0)
+			raw_kcmp(getpid(), p->tracee.host, KCMP_SYSVSEM, 0, 0) == 0)
 			continue;
 		if (d->examination == NULL)
 			rc = check_undo(d, p, err);

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #define LOOKS   3
@@ -132,14 +131,20 @@ int dump_watches(struct dump *d, struct subject *s, struct err *err)
 
 /* --- what is watched --- */
 
-/* Is descriptor @fd of process @pid what is watched? */
-static bool is_watched(const struct dump_epoll *e, pid_t pid, int fd)
+/* Descriptor @fd of process @pid and what is watched. Return: as raw_kcmp(); -ENOENT: there is no such watch. */
+static int compare_watched(const struct dump_epoll *e, pid_t pid, int fd)
 {
 	struct kcmp_epoll_slot slot = {
 		.efd = (uint32_t)e->fd, .tfd = (uint32_t)e->target, .toff = e->nth
 	};
 
-	return syscall(SYS_kcmp, pid, e->p->tracee.host, KCMP_EPOLL_TFD, fd, &slot) == 0;
+	return raw_kcmp(pid, e->p->tracee.host, KCMP_EPOLL_TFD, (unsigned long)fd,
+		(unsigned long)(uintptr_t)&slot);
+}
+
+static bool is_watched(const struct dump_epoll *e, pid_t pid, int fd)
+{
+	return compare_watched(e, pid, fd) == 0;
 }
 
 /* In an examination: the watch is gone, or is of another descriptor of that number. A set that is refused stays as it is for all looks. */
@@ -148,8 +153,7 @@ static bool has_changed(const struct dump *d, const struct dump_epoll *e)
 	for (int i = 0; i < LOOKS && d->examination != NULL; i++) {
 		if (is_watched(e, e->p->tracee.host, e->target))
 			return true;
-		/* whatever it is compared with: is there such a watch? */
-		if (!is_watched(e, e->p->tracee.host, e->fd) && errno == ENOENT)
+		if (compare_watched(e, e->p->tracee.host, e->fd) == -ENOENT) /* with whatever */
 			return true;
 	}
 	return false;
@@ -174,7 +178,7 @@ static bool copy_set(struct copies *c, const struct dump_epoll *e)
 	close_copies(c);
 	c->of = e;
 	c->pidfd = raw_pidfd_open(e->p->tracee.host);
-	c->set = c->pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, c->pidfd, e->fd, 0);
+	c->set = c->pidfd < 0 ? -1 : raw_pidfd_getfd(c->pidfd, e->fd);
 	return c->set >= 0;
 }
 
@@ -202,7 +206,7 @@ static bool leads_there(struct copies *c, const struct dump_epoll *e)
 
 	if ((unsigned int)e->target >= NUMBERS || !copy_set(c, e))
 		return false;
-	copy = (int)syscall(SYS_pidfd_getfd, c->pidfd, e->target, 0);
+	copy = raw_pidfd_getfd(c->pidfd, e->target);
 	if (copy < 0 || fstat(copy, &st) < 0 || st.st_dev != e->device || st.st_ino != e->inode)
 		return false;
 	named = fcntl(copy, F_DUPFD_CLOEXEC, e->target);
