@@ -404,6 +404,7 @@ static void forget_all(struct dump *d)
 	buf_free(&d->numbers);
 	buf_free(&d->owned);
 	buf_free(&d->seized);
+	dump_names_fini(d);
 	dump_gone_fini(d);
 	dump_filters_fini(d);
 	dump_shares_fini(d);

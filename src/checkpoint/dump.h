@@ -348,6 +348,9 @@ bool dump_is_gone(const char *name, size_t n);
  */
 int dump_names(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
+/** dump_names_fini() - forget all names. */
+void dump_names_fini(struct dump *d);
+
 /**
  * dump_file_stays() - note in description @index, of a file by its name that @d has seen mapped when all stood still, which file that was. Of those
  * that belong to the sandbox's root alone nothing is: they come with its layers. @may_change: who maps it sees what others write to it.
@@ -380,8 +383,8 @@ uint32_t dump_gone_exe(struct dump *d, const struct dump_process *p);
 void dump_gone_pages(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	uint64_t start, uint64_t end);
 
-/** dump_gone_identity() - what /proc/PID/maps says of a mapping of @fd; both 0 when it cannot be mapped. */
-void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode);
+/** dump_mapped_identity() - what /proc/PID/maps says of a mapping of the regular file @fd; both 0 when it cannot be mapped. */
+void dump_mapped_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode);
 
 /** dump_gone_open() - description of the file that @m maps, if somebody has it open; IMAGE_NONE. */
 uint32_t dump_gone_open(const struct dump *d, const struct proc_map *m);
@@ -500,6 +503,12 @@ int32_t dump_last_number(const struct dump *d);
 /** dump_by_host_pid() - the process, or NULL. */
 struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 
+/** dump_has_pid() - is @inner the number of a process of the sandbox, its init included? */
+bool dump_has_pid(const struct dump *d, uint64_t inner);
+
+/** dump_inner_group() - the number inside of a process group that the host calls @host, whose leader may have gone; 0 when nobody is in it any more. */
+int32_t dump_inner_group(const struct dump *d, pid_t host);
+
 /** dump_moment() - list the pages of @p, copy what its twin does not have. While @p is stopped, after its twin was made. */
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
@@ -508,6 +517,9 @@ bool dump_is_shared_memory(const struct proc_map *m);
 
 /** dump_holes_begin() - from now on the holes of shared memory are known, and are left alone. Idempotent. */
 void dump_holes_begin(struct dump *d);
+
+/** dump_is_in_memory() - is all memory on @device, as /proc/PID/maps names it? */
+bool dump_is_in_memory(const struct dump *d, uint64_t device);
 
 /** dump_holes_known() - while process @host runs: which pages of what is not lent it has in its page tables. @maps: its mappings. After dump_lend(). */
 void dump_holes_known(struct dump *d, pid_t host, const struct mappings *maps);

@@ -138,7 +138,7 @@ bool dump_is_called(const struct dump_process *p, const char *path, const struct
 
 bool subject_is_deleted(const struct subject *s)
 {
-	return str_ends(s->target, " (deleted)") && !dump_is_called(s->p, s->target, &s->st);
+	return dump_is_gone(s->target, s->target_n) && !dump_is_called(s->p, s->target, &s->st);
 }
 
 /* The pages may be large and many, or few: they go the way of shared memory. An examination keeps nobody waiting for them. */
@@ -191,7 +191,7 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 	int rc;
 
 	s->out.kind = DESCRIPTION_UNLINKED;
-	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(" (deleted)"));
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(DUMP_GONE));
 	s->out.a = first_of_nameless(d, s);
 	if ((s->out.flags & O_ACCMODE) != O_RDONLY && s->st.st_nlink > 0)
 		return subject_refuse(s, err, "a deleted file that has another name");
@@ -247,7 +247,7 @@ static bool is_queue(const struct subject *s)
 /* Of memfd_create(2): a file in the root directory may be called so, too, but that is none of a memory file system. */
 static bool is_memory_file(const struct subject *s)
 {
-	return str_starts(s->target, "/memfd:") && str_ends(s->target, " (deleted)") &&
+	return str_starts(s->target, "/memfd:") && dump_is_gone(s->target, s->target_n) &&
 	       fcntl(s->copy, F_GET_SEALS) >= 0;
 }
 
@@ -423,7 +423,7 @@ static int compare(const struct dump_known *k, const struct subject *s)
 		return k->device < s->st.st_dev ? BEFORE : BEHIND;
 	if (k->inode != s->st.st_ino)
 		return k->inode < s->st.st_ino ? BEFORE : BEHIND;
-	return (int)syscall(SYS_kcmp, k->pid, s->host, KCMP_FILE, k->fd, s->fd);
+	return raw_kcmp(k->pid, s->host, KCMP_FILE, (unsigned long)k->fd, (unsigned long)s->fd);
 }
 
 /* Where there is no order: processes that run may have closed what they are known by. */
@@ -539,7 +539,7 @@ static int add_new(struct dump *d, struct subject *s, size_t at, uint32_t *index
 	known = dump_remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
 	place(d, at, known);
 	if (s->out.kind == DESCRIPTION_UNLINKED && S_ISREG(s->st.st_mode))
-		dump_gone_identity(s->copy, &known->mapped_device, &known->mapped_inode);
+		dump_mapped_identity(s->copy, &known->mapped_device, &known->mapped_inode);
 	/* nothing is read from those that run */
 	if (d->examination != NULL)
 		return 0;
@@ -642,7 +642,7 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 	int rc;
 
 	alive();
-	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
+	s->copy = raw_pidfd_getfd(pidfd, s->fd);
 	rc = s->copy < 0 ? s->copy : read_close_on_exec(s, &out.close_on_exec);
 	if (rc == 0)
 		rc = find_or_add(d, s, s->p->tracee.proc, &out.description, err);

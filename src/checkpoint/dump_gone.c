@@ -210,7 +210,7 @@ static int read_program(struct dump_process *p)
 }
 
 /* What a mapping of ours shows is nobody's to choose. */
-void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode)
+void dump_mapped_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode)
 {
 	struct mappings maps = { 0 };
 	cleanup_fd int own = -1;
@@ -220,8 +220,8 @@ void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode)
 	*ret_device = *ret_inode = 0;
 	/* who has it open may be allowed to write alone */
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	own = open(path, O_RDONLY | O_CLOEXEC);
-	ours = own < 0 ? MAP_FAILED : mmap(NULL, IMAGE_PAGE, PROT_READ, MAP_SHARED, own, 0);
+	own = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	ours = own < 0 ? MAP_FAILED : mmap(NULL, IMAGE_PAGE, PROT_READ, MAP_PRIVATE, own, 0);
 	if (ours == MAP_FAILED)
 		return;
 	if (mappings_read(AT_FDCWD, "/proc/self/maps", &maps) < 0)
@@ -243,7 +243,7 @@ static bool is_file_of(const struct dump_gone *g, int fd)
 {
 	uint64_t device, inode;
 
-	dump_gone_identity(fd, &device, &inode);
+	dump_mapped_identity(fd, &device, &inode);
 	return inode != 0 && inode == g->inode && device == g->device;
 }
 
@@ -406,9 +406,4 @@ void dump_gone_fini(struct dump *d)
 		fd_close(&d->gone[i].program);
 	}
 	free(d->gone);
-	for (size_t i = 0; i < d->n_names; i++) {
-		free(d->names[i].text);
-		free(d->names[i].linked);
-	}
-	free(d->names);
 }

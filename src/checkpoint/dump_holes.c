@@ -34,7 +34,7 @@ static void note_kernels_device(struct dump *d)
 		d->memory_devices[d->n_memory_devices++] = st.st_dev;
 }
 
-static bool is_memory(const struct dump *d, uint64_t device)
+bool dump_is_in_memory(const struct dump *d, uint64_t device)
 {
 	for (size_t i = 0; i < d->n_memory_devices; i++) {
 		if (d->memory_devices[i] == device)
@@ -108,7 +108,8 @@ void dump_holes_known(struct dump *d, pid_t host, const struct mappings *maps)
 
 		if (memory == NULL || memory->is_lent)
 			continue;
-		if (!is_memory(d, memory->device)) { /* on disk it has no pages to be made */
+		if (!dump_is_in_memory(
+			    d, memory->device)) { /* on disk it has no pages to be made */
 			page_set_add(&memory->there, m->offset, m->offset + (m->end - m->start));
 			continue;
 		}
@@ -149,15 +150,6 @@ static bool may_be_out(const struct dump_process *p, uint64_t address)
 	return at == NULL || proc_number(at + 1, "Swap", 10, 1) != 0;
 }
 
-static struct dump_process *process_of(struct dump *d, pid_t host)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].tracee.host == host && !d->processes[i].tracee.zombie)
-			return &d->processes[i];
-	}
-	return NULL;
-}
-
 bool dump_holes_add(const unsigned char *vector, size_t n, uint64_t offset, struct page_set *into)
 {
 	bool all = true;
@@ -179,8 +171,10 @@ static int ask(void *data, uint64_t device, pid_t host, uint64_t address, uint64
 {
 	static unsigned char vector[TRACEE_RESULTS];
 	struct dump *d = data;
-	struct dump_process *p = process_of(d, host);
-	int rc = p == NULL || !is_memory(d, device) ? -ENOENT : tracee_scratch(&p->tracee);
+	struct dump_process *p = dump_by_host_pid(d, host);
+	int rc = p == NULL || p->tracee.zombie || !dump_is_in_memory(d, device)
+			 ? -ENOENT
+			 : tracee_scratch(&p->tracee);
 	bool all = true;
 
 	for (uint64_t at = 0; rc == 0 && at < length;) {

@@ -40,11 +40,7 @@ static bool knows(const struct subject *s, const struct proc_lock *line)
 /* A lock of a relative that had this description from us is shown here, and on its own descriptors. */
 static bool of_a_relative(const struct dump *d, const struct proc_lock *line)
 {
-	for (size_t i = 0; line->kind == PROC_LOCK_POSIX && i < d->n; i++) {
-		if (d->processes[i].tracee.host == line->pid)
-			return true;
-	}
-	return false;
+	return line->kind == PROC_LOCK_POSIX && dump_by_host_pid(d, line->pid) != NULL;
 }
 
 int dump_locks(struct dump *d, struct subject *s, bool description_is_new, struct err *err)

@@ -646,7 +646,6 @@ static void add_shared(
 	struct image_description out = {
 		.kind = DESCRIPTION_MEMORY, .flags = O_RDWR, .peer = IMAGE_NONE
 	};
-	struct dump_known *known;
 
 	r->kind = REGION_FILE;
 	if (other != IMAGE_NONE) {
@@ -656,13 +655,7 @@ static void add_shared(
 	out.path = image_add_bytes(&d->image, "shared", 6);
 	dump_content(d, memory, &out);
 	other = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
-	known = realloc(d->known, (d->n_known + 1) * sizeof(*known));
-	if (known == NULL)
-		abort();
-	d->known = known;
-	known[d->n_known++] = (struct dump_known){
-		.device = device_of(m), .inode = m->inode, .fd = -1, .index = other
-	};
+	(void)dump_remember(d, device_of(m), m->inode, 0, -1, other);
 	r->description = fitting(d, other, may_write);
 }
 

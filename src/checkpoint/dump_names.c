@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -62,27 +61,10 @@ static int open_root(const struct dump *d)
 /* Older kernels (seen on 6.1) say of a mapping which file is below the overlay. Where that was copied up stat() says another number: what a mapping of @there is called tells. */
 static bool is_mapped_as(int there, const struct proc_map *m)
 {
-	struct mappings own = { 0 };
-	cleanup_fd int fd = -1;
-	bool same = false;
-	char path[32];
-	void *at;
+	uint64_t device, inode;
 
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
-	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	at = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (at == MAP_FAILED)
-		return false;
-	if (mappings_read(AT_FDCWD, "/proc/self/maps", &own) == 0) {
-		for (size_t i = 0; i < own.n; i++)
-			same = same || (own.list[i].start == (uint64_t)(uintptr_t)at &&
-					       own.list[i].inode == m->inode &&
-					       own.list[i].major == m->major &&
-					       own.list[i].minor == m->minor);
-	}
-	mappings_fini(&own);
-	(void)munmap(at, 1);
-	return same;
+	dump_mapped_identity(there, &device, &inode);
+	return inode != 0 && inode == m->inode && device == makedev(m->major, m->minor);
 }
 
 static void note_file(struct dump_name *name, const struct statx *st)
@@ -263,15 +245,6 @@ static bool may_be_literal(const struct dump *d, const struct proc_map *m)
 	       (d->n_memory_devices == 0 || makedev(m->major, m->minor) != d->memory_devices[0]);
 }
 
-static bool is_in_memory(const struct dump *d, const struct proc_map *m)
-{
-	for (size_t i = 0; i < d->n_memory_devices; i++) {
-		if (makedev(m->major, m->minor) == d->memory_devices[i])
-			return true;
-	}
-	return false;
-}
-
 /* In the directory @folder of @root. Return: to be freed, NULL when there is none. */
 static char *find_linked(int root, const char *folder, const struct proc_map *m)
 {
@@ -305,7 +278,8 @@ static char *linked_name(struct dump *d, int root, const struct proc_map *m)
 	char folder[PATH_MAX];
 
 	if (slash == NULL || m->name_size >= sizeof(folder) || !may_be_literal(d, m) ||
-		is_in_memory(d, m) || dump_shared_open(d, m) != IMAGE_NONE)
+		dump_is_in_memory(d, makedev(m->major, m->minor)) ||
+		dump_shared_open(d, m) != IMAGE_NONE)
 		return NULL;
 	/* has_its_name() has found it just now, or added it */
 	known = &d->names[d->next_name - 1];
@@ -379,4 +353,13 @@ int dump_names(struct dump *d, struct dump_process *p, struct err *err)
 				"read the names of the files that process %d (%s) maps",
 				p->tracee.inner, p->name)
 		      : 0;
+}
+
+void dump_names_fini(struct dump *d)
+{
+	for (size_t i = 0; i < d->n_names; i++) {
+		free(d->names[i].text);
+		free(d->names[i].linked);
+	}
+	free(d->names);
 }

@@ -21,16 +21,6 @@ static int32_t inner_thread(const struct dump *d, pid_t host)
 	return 0;
 }
 
-/* Its leader may have gone. */
-static int32_t inner_group(const struct dump *d, int host)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].stat.group == host)
-			return d->processes[i].place.group;
-	}
-	return 0;
-}
-
 static int32_t inner(const struct dump *d, const struct f_owner_ex *owner)
 {
 	const struct dump_process *p;
@@ -39,7 +29,7 @@ static int32_t inner(const struct dump *d, const struct f_owner_ex *owner)
 	case F_OWNER_TID:
 		return inner_thread(d, owner->pid);
 	case F_OWNER_PGRP:
-		return inner_group(d, owner->pid);
+		return dump_inner_group(d, owner->pid);
 	case F_OWNER_PID:
 	default:
 		p = dump_by_host_pid(d, owner->pid);

@@ -30,11 +30,7 @@ static bool leads_itself(const struct subject *s)
 
 static bool is_first_of_any(const struct dump *d, const struct subject *s, uint64_t inner)
 {
-	for (size_t i = 0; i < d->n; i++)
-		if ((uint64_t)d->processes[i].tracee.inner == inner)
-			return true;
-	/* each sandbox has one */
-	return inner == 1 || (d->examination != NULL && leads_itself(s));
+	return dump_has_pid(d, inner) || (d->examination != NULL && leads_itself(s));
 }
 
 /* By the kernel's own list: who is only watched is not known by its threads. */

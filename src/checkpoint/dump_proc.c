@@ -26,14 +26,6 @@ uint64_t dump_proc_owner(const char *path, const char **ret_rest)
 	return *end == '\0' || *end == '/' ? pid : 0;
 }
 
-static bool in_tree(const struct dump *d, uint64_t pid)
-{
-	for (size_t i = 0; i < d->n; i++)
-		if ((uint64_t)d->processes[i].tracee.inner == pid)
-			return true;
-	return pid == 1; /* each sandbox has one */
-}
-
 /* The thread of @pid that it is about. @rest: as above, moved behind it. */
 static uint64_t proc_thread(uint64_t pid, const char **rest)
 {
@@ -105,7 +97,7 @@ static bool can_open_again(
 	bool own = pid == (uint64_t)s->p->tracee.inner, late = is_opened_late(pid, rest);
 	uint64_t thread = proc_thread(pid, &rest);
 
-	if (!in_tree(d, pid) || !is_reached(s))
+	if (!dump_has_pid(d, pid) || !is_reached(s))
 		return false;
 	if (late)
 		return own && can_open_late(s, thread, rest);
@@ -119,7 +111,7 @@ static bool is_of_ended(const struct dump *d, const struct subject *s, uint64_t 
 	char byte;
 
 	return S_ISREG(s->st.st_mode) &&
-	       (!in_tree(d, pid) || !dump_is_called(s->p, s->target, &s->st)) &&
+	       (!dump_has_pid(d, pid) || !dump_is_called(s->p, s->target, &s->st)) &&
 	       pread(s->copy, &byte, 1, 0) < 0 && errno == ESRCH;
 }
 

@@ -104,22 +104,13 @@ void dump_stop_rest(struct dump *d)
 	tracee_hurry(false);
 }
 
-static bool is_known(const struct dump *d, pid_t host)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].tracee.host == host)
-			return true;
-	}
-	return false;
-}
-
 /* A group does not list its dead: they are children that nobody has waited for. */
 static int add_zombie(struct dump *d, pid_t host)
 {
 	struct dump_process *more;
 	int rc;
 
-	if (is_known(d, host))
+	if (dump_by_host_pid(d, host) != NULL)
 		return 0;
 	more = realloc(d->processes, (d->n + 2) * sizeof(*more));
 	if (more == NULL)

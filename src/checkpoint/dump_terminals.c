@@ -127,6 +127,12 @@ static int add_slave(struct dump *d, struct subject *s, dev_t device, struct err
 	return rc < 0 ? err_raise_sys(err, rc, "keep a terminal") : 1;
 }
 
+/* As the kernel packs one into 32 bits (new_encode_dev() of linux/kdev_t.h). */
+static dev_t device_of(uint32_t packed)
+{
+	return makedev(packed >> 8 & 0xfff, (packed & 0xff) | (packed >> 12 & 0xfff00));
+}
+
 int dump_terminal(struct dump *d, struct subject *s, struct err *err)
 {
 	unsigned int device = 0;
@@ -139,8 +145,7 @@ int dump_terminal(struct dump *d, struct subject *s, struct err *err)
 		return 0;
 	s->out.b = 1;
 	(void)ioctl(s->copy, TIOCGDEV, &device);
-	return add_slave(d, s,
-		makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00)), err);
+	return add_slave(d, s, device_of(device), err);
 }
 
 /* --- what waits in one --- */
@@ -382,9 +387,7 @@ static uint32_t controlling(struct dump *d, struct dump_terminal *t, uint32_t in
 static struct dump_terminal *terminal_of(
 	struct dump *d, const struct dump_process *p, uint32_t *ret)
 {
-	dev_t device = makedev((unsigned int)p->stat.terminal >> 8 & 0xfff,
-		((unsigned int)p->stat.terminal & 0xff) |
-			((unsigned int)p->stat.terminal >> 12 & 0xfff00));
+	dev_t device = device_of((uint32_t)p->stat.terminal);
 
 	for (*ret = 0; *ret < d->n_terminals; ++*ret) {
 		if (is_slave(device) && d->terminals[*ret].out.number == slave_number(device) &&
@@ -392,16 +395,6 @@ static struct dump_terminal *terminal_of(
 			return &d->terminals[*ret];
 	}
 	return NULL;
-}
-
-/* The number inside of a group that the host calls @group; 0 when nobody is in it any more. */
-static int32_t inner_group(const struct dump *d, int group)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].stat.group == group)
-			return d->processes[i].place.group;
-	}
-	return 0;
 }
 
 static struct dump_process *leader_of(const struct dump *d, const struct dump_process *p)
@@ -425,16 +418,14 @@ static void place(struct dump *d, struct dump_process *p)
 	p->place.terminal = controlling(d, t, index);
 	p->place.no_terminal = p->stat.terminal == 0;
 	if (p == leader)
-		p->place.foreground = inner_group(d, p->stat.terminal_group);
+		p->place.foreground = dump_inner_group(d, p->stat.terminal_group);
 }
 
 /* The terminal of a session that holds no descriptor of it. */
 static void note_terminal(struct dump *d, struct dump_process *p)
 {
 	struct subject s = { .p = p, .fd = -1 };
-	dev_t device = makedev((unsigned int)p->stat.terminal >> 8 & 0xfff,
-		((unsigned int)p->stat.terminal & 0xff) |
-			((unsigned int)p->stat.terminal >> 12 & 0xfff00));
+	dev_t device = device_of((uint32_t)p->stat.terminal);
 
 	if (is_slave(device))
 		(void)find_or_add(d, &s, slave_number(device));

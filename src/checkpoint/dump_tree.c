@@ -43,6 +43,24 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host)
 	return NULL;
 }
 
+bool dump_has_pid(const struct dump *d, uint64_t inner)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if ((uint64_t)d->processes[i].tracee.inner == inner)
+			return true;
+	}
+	return inner == 1; /* each sandbox has one */
+}
+
+int32_t dump_inner_group(const struct dump *d, pid_t host)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].stat.group == host)
+			return d->processes[i].place.group;
+	}
+	return 0;
+}
+
 struct birth {
 	int pids;
 	volatile int32_t number;

@@ -203,12 +203,11 @@ static int find_listed(const struct dump *d, const struct subject *s, const stru
 struct image_identity dump_identity(const struct dump *d, const struct ucred *said)
 {
 	struct image_identity out = { .uid = said->uid, .gid = said->gid };
+	const struct dump_process *p = dump_by_host_pid(d, said->pid);
 
 	out.known = said->uid != ~0U;
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->processes[i].tracee.host == said->pid)
-			out.pid = d->processes[i].tracee.inner;
-	}
+	if (p != NULL)
+		out.pid = p->tracee.inner;
 	return out;
 }
 
