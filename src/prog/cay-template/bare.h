@@ -60,6 +60,12 @@ static inline long bare_map(uint64_t at, uint64_t length, int prot, int flags)
 	return rc < 0 ? rc : 0;
 }
 
+/** bare_digits() - @number to base 10 or 16, without an end: at most 20 bytes. Return: behind the last. */
+char *bare_digits(char *to, uint64_t number, unsigned int base);
+
+/** bare_read_all() - @n bytes of @fd. Return: 0 or -errno, -EIO when it ends earlier. */
+long bare_read_all(int fd, void *to, uint64_t n);
+
 /** bare_fault_arm() - note CAY_FAULT and CAY_FAULT_LOG (base/fault.h), NULL where unset. The texts are copied. */
 void bare_fault_arm(const char *spec, const char *log);
 

@@ -169,6 +169,9 @@ long fork_must(long rc, const char *step);
 /** fork_arrive() - say that this process has come to the end of @stage, and wait for all the others. */
 void fork_arrive(enum fork_stage stage);
 
+/** fork_move_up() - @fd, which is closed, as the lowest that is free from @above on: T's own descriptors lie above those of the descriptions. Return: it. */
+int fork_move_up(int fd, uint32_t above);
+
 /** fork_await() - wait until all have come to the end of @stage. */
 void fork_await(enum fork_stage stage);
 

@@ -516,7 +516,6 @@ static void introduce(void)
 static void enter_sandbox(void)
 {
 	const uint64_t no_core[2] = { 1, 1 }; /* as confine_core() */
-	char score[12];
 	long fd;
 
 	(void)CALL4(__NR_prlimit64, 0, 4 /* CORE */, no_core, 0);
@@ -527,8 +526,7 @@ static void enter_sandbox(void)
 		(void)fork_must(
 			CALL3(__NR_write, fork.tasks[i], "0", 1), "enter a version 1 group");
 	fd = fork_must(CALL3(__NR_open, "/proc/self/oom_score_adj", 1, 0), "open oom_score_adj");
-	score[0] = '5', score[1] = '0', score[2] = '0';
-	(void)fork_must(CALL3(__NR_write, fd, score, 3), "set the out-of-memory score");
+	(void)fork_must(CALL3(__NR_write, fd, "500", 3), "set the out-of-memory score");
 	(void)CALL1(__NR_close, fd);
 	/* the sandbox's own is read-only */
 	fork.last_pid = (int)fork_must(

@@ -44,15 +44,7 @@ static void see_off(void)
 
 int number_text(char text[10], uint32_t number)
 {
-	int n = 0, i = 0;
-	char digits[10];
-
-	do
-		digits[n++] = (char)('0' + number % 10);
-	while ((number /= 10) != 0);
-	while (n > 0)
-		text[i++] = digits[--n];
-	return i;
+	return (int)(bare_digits(text, number, 10) - text);
 }
 
 long write_number(int fd, uint32_t number)

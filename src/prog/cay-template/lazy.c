@@ -118,15 +118,6 @@ long lazy_loader(void)
 	return loader;
 }
 
-static int move_up(int fd, uint32_t above)
-{
-	long rc = fork_must(
-		CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, above), "move a descriptor");
-
-	(void)CALL1(__NR_close, fd);
-	return (int)rc;
-}
-
 void lazy_start(void)
 {
 	struct bare_clone args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD };
@@ -137,19 +128,19 @@ void lazy_start(void)
 	if (!pull.on)
 		return;
 	(void)fork_must(raise_limit(), "raise the limit of files");
-	pull.requests = move_up(pull.requests, above);
-	pull.slots = move_up(pull.slots, above);
+	pull.requests = fork_move_up(pull.requests, above);
+	pull.slots = fork_move_up(pull.slots, above);
 	for (uint32_t i = 0; i < pull.n; i++) {
-		pull.pipes[i] = move_up(pull.pipes[i], above);
-		pull.credits[i] = move_up(pull.credits[i], above);
+		pull.pipes[i] = fork_move_up(pull.pipes[i], above);
+		pull.credits[i] = fork_move_up(pull.credits[i], above);
 	}
 	(void)fork_must(CALL4(__NR_socketpair, 1, 5 | BARE_CLOEXEC, 0, pair), "make a socket pair");
 	/* whom it shall trace the kernel says, of what is sent from now on */
 	(void)fork_must(CALL5(__NR_setsockopt, pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)),
 		"ask who sends");
-	to_loader = move_up(pair[0], above);
+	to_loader = fork_move_up(pair[0], above);
 	serves = true;
-	pair[1] = move_up(pair[1], above);
+	pair[1] = fork_move_up(pair[1], above);
 	if (fork.loader_cgroup >= 0) {
 		args.flags |= CLONE_INTO_CGROUP;
 		args.cgroup = (uint64_t)fork.loader_cgroup;

@@ -12,24 +12,11 @@
 #define MEMORY_FILES  0x01021994 /* TMPFS_MAGIC */
 #define NOT_PERMITTED (-1)       /* EPERM */
 
-static char *append(char *to, uint64_t n, unsigned int base)
-{
-	char digits[20];
-	int i = 0;
-
-	do
-		digits[i++] = "0123456789abcdef"[n % base];
-	while ((n /= base) != 0);
-	while (i > 0)
-		*to++ = digits[--i];
-	return to;
-}
-
 static long open_process(int32_t pid)
 {
 	char path[NAME_ROOM] = "/proc/";
 
-	*append(path + 6, (uint32_t)pid, 10) = '\0';
+	*bare_digits(path + 6, (uint32_t)pid, 10) = '\0';
 	return CALL3(__NR_open, path, BARE_CLOEXEC | O_DIRECTORY, 0);
 }
 
@@ -68,10 +55,10 @@ static bool is_nameless_memory(long fd)
 
 static long open_mapping(long process, uint64_t start, uint64_t end)
 {
-	char path[NAME_ROOM] = "map_files/", *at = append(path + 10, start, 16);
+	char path[NAME_ROOM] = "map_files/", *at = bare_digits(path + 10, start, 16);
 
 	*at++ = '-';
-	*append(at, end, 16) = '\0';
+	*bare_digits(at, end, 16) = '\0';
 	return CALL4(__NR_openat, process, path, BARE_CLOEXEC, 0);
 }
 

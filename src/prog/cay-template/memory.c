@@ -15,7 +15,6 @@
 #define DROPPABLE  8
 #define SHARED     1
 #define FIXED      0x100000 /* MAP_FIXED_NOREPLACE */
-#define ANONYMOUS  0x20
 #define GROWS_DOWN 0x100
 #define NORESERVE  0x4000
 #define MOVE       3 /* MREMAP_MAYMOVE | MREMAP_FIXED */

@@ -147,18 +147,6 @@ static long take(int socket, struct said *said, struct passed *control)
 	return (long)((control->length - length_of(0)) / sizeof(int32_t));
 }
 
-static void wait_until_ready(void)
-{
-	struct fork_shared *s = fork_shared();
-	uint32_t now;
-
-	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= STAGE_READY) {
-		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
-			bare_exit(125);
-		futex_wait(&s->stage, now);
-	}
-}
-
 /* Wait until T' has started it. */
 static void want_helper(int socket)
 {
@@ -219,7 +207,7 @@ static BARE_NORETURN void opener_main(int socket)
 	say_all_set(socket);
 	/* not earlier: a change of ids forgets it */
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
-	wait_until_ready();
+	fork_await(STAGE_READY);
 	sysv_finish();
 	files_seal();
 	owners_set();
@@ -227,8 +215,7 @@ static BARE_NORETURN void opener_main(int socket)
 	bare_exit(0);
 }
 
-/* T's own descriptors must lie above those of the descriptions. */
-static int move_up(int fd, uint32_t above)
+int fork_move_up(int fd, uint32_t above)
 {
 	long rc = CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, above);
 
@@ -249,17 +236,18 @@ static void make_room(void)
 		limit[1] = now[1] > limit[0] ? now[1] : limit[0];
 		(void)fork_must(CALL4(__NR_prlimit64, 0, 7, limit, 0), "raise the limit of files");
 	}
-	fork.socket = move_up(fork.socket, above);
-	fork.u2 = move_up(fork.u2, above);
-	fork.cgroups = move_up(fork.cgroups, above);
-	fork.filter = move_up(fork.filter, above);
-	fork.last_pid = move_up(fork.last_pid, above);
+	fork.socket = fork_move_up(fork.socket, above);
+	fork.u2 = fork_move_up(fork.u2, above);
+	fork.cgroups = fork_move_up(fork.cgroups, above);
+	fork.filter = fork_move_up(fork.filter, above);
+	fork.last_pid = fork_move_up(fork.last_pid, above);
 	for (int i = 0; i < SYSV_KINDS; i++)
-		fork.next_ids[i] = fork.next_ids[i] < 0 ? -1 : move_up(fork.next_ids[i], above);
+		fork.next_ids[i] =
+			fork.next_ids[i] < 0 ? -1 : fork_move_up(fork.next_ids[i], above);
 	for (uint32_t i = 0; i < fork.order.n_leaves; i++)
-		fork.leaves[i] = move_up(fork.leaves[i], above);
+		fork.leaves[i] = fork_move_up(fork.leaves[i], above);
 	for (uint32_t i = 0; i < fork.order.n_slots; i++)
-		fork.slots[i] = move_up(fork.slots[i], above);
+		fork.slots[i] = fork_move_up(fork.slots[i], above);
 	/* what is left below were only needed to get here */
 	(void)CALL3(__NR_close_range, 0, above - 1, 0);
 }
@@ -313,8 +301,8 @@ long opener_run(void)
 
 	make_room();
 	(void)fork_must(CALL4(__NR_socketpair, 1, 5 | BARE_CLOEXEC, 0, pair), "make a socket pair");
-	pair[0] = move_up(pair[0], behind_descriptions());
-	pair[1] = move_up(pair[1], behind_descriptions());
+	pair[0] = fork_move_up(pair[0], behind_descriptions());
+	pair[1] = fork_move_up(pair[1], behind_descriptions());
 	pid = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the opener");
 	if (pid == 0) {
 		(void)CALL1(__NR_close, pair[0]);

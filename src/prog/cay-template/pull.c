@@ -349,18 +349,6 @@ static uint32_t pull_next(void)
 	return pull.queue[pull.taken % PULL_ASKED_MAX];
 }
 
-static long read_all(int fd, void *to, uint64_t n)
-{
-	for (uint64_t done = 0; done < n;) {
-		long rc = CALL3(__NR_read, fd, (char *)to + done, n - done);
-
-		if (rc <= 0)
-			return rc < 0 ? rc : -5; /* EIO: it ends too early */
-		done += (uint64_t)rc;
-	}
-	return 0;
-}
-
 /* @n bytes of the stream from @at on, of which the first is at @from (0 = zeros). */
 static void give(uint64_t at, uint64_t from, uint64_t n, void (*each)(const struct pull_part *part))
 {
@@ -401,7 +389,7 @@ long pull_take(void (*each)(const struct pull_part *part))
 {
 	struct template_pages m;
 	uint32_t chunk = pull_next(), coder = (uint32_t)(pull.taken % pull.n);
-	long rc = read_all(pull.pipes[coder], &m, sizeof(m));
+	long rc = bare_read_all(pull.pipes[coder], &m, sizeof(m));
 
 	if (rc < 0)
 		return rc;

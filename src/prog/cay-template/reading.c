@@ -4,19 +4,6 @@
 
 #include <linux/fcntl.h>
 
-static char *append_number(char *to, uint32_t n)
-{
-	char digits[10];
-	int i = 0;
-
-	do
-		digits[i++] = (char)('0' + n % 10);
-	while ((n /= 10) != 0);
-	while (i > 0)
-		*to++ = digits[--i];
-	return to;
-}
-
 #define PATH_ROOM 32
 
 /* Return: its length. */
@@ -25,7 +12,7 @@ static long name_entry(char path[PATH_ROOM], int32_t pid, const char *name)
 	char *end;
 
 	memcpy(path, "/proc/", 6);
-	end = append_number(path + 6, (uint32_t)pid);
+	end = bare_digits(path + 6, (uint32_t)pid, 10);
 	*end++ = '/';
 	while (*name != '\0')
 		*end++ = *name++;
@@ -68,7 +55,7 @@ static bool is_memory_of(int32_t pid, int fd)
 	long n = name_entry(expected, pid, "mem");
 
 	memcpy(link, links, sizeof(links));
-	*append_number(link + sizeof(links) - 1, (uint32_t)fd) = '\0';
+	*bare_digits(link + sizeof(links) - 1, (uint32_t)fd, 10) = '\0';
 	return CALL3(__NR_readlink, link, name, sizeof(name)) == n &&
 	       memcmp(name, expected, (size_t)n) == 0 && CALL2(__NR_fstat, fd, there) == 0 &&
 	       CALL2(__NR_stat, "/proc/self", here) == 0 && here[0] == there[0];

@@ -27,19 +27,6 @@ static int credit_of(const int *fds, uint32_t coder)
 	return fds[2 + 2 * coder];
 }
 
-static long read_all(int fd, uint64_t to, uint64_t n)
-{
-	while (n > 0) {
-		long rc = CALL3(__NR_read, fd, to, n);
-
-		if (rc <= 0)
-			return rc < 0 ? rc : -5; /* EIO: it ends too early */
-		to += (uint64_t)rc;
-		n -= (uint64_t)rc;
-	}
-	return 0;
-}
-
 /* How far the copies are filled, or have been given. */
 struct cursor {
 	uint32_t copy;
@@ -106,7 +93,7 @@ static long wait_for_slot(const struct giving *g)
 	uint32_t coder = (uint32_t)(g->pieces % g->n_coders),
 		 slot = (uint32_t)(g->pieces / g->n_coders % TEMPLATE_PIECE_SLOTS);
 	char byte;
-	long rc = read_all(credit_of(g->fds, coder), (uint64_t)&byte, 1);
+	long rc = bare_read_all(credit_of(g->fds, coder), &byte, 1);
 
 	return rc < 0 ? rc
 		      : (long)(WINDOW_COPY +
@@ -226,7 +213,7 @@ static long take_all(uint64_t left, const int *fds, uint32_t n)
 
 	step(&c, 0);
 	for (uint32_t turn = 0; rc == 0 && left > 0; left -= m.raw, turn = (turn + 1) % n) {
-		rc = read_all(pipe_of(fds, turn), (uint64_t)&m, sizeof(m));
+		rc = bare_read_all(pipe_of(fds, turn), &m, sizeof(m));
 		if (rc == 0 && (m.slot >= (uint64_t)n * TEMPLATE_PAGE_SLOTS || m.raw == 0 ||
 				       m.raw > TEMPLATE_SLOT_SIZE || m.raw > left))
 			rc = -22;

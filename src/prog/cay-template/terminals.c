@@ -45,17 +45,8 @@ static long control(int fd, uint32_t request, const void *argument, const char *
 
 static void name_of(uint32_t number, char path[24])
 {
-	char digits[10];
-	int n = 0;
-
 	memcpy(path, "/dev/pts/", 9);
-	path += 9;
-	do
-		digits[n++] = (char)('0' + number % 10);
-	while ((number /= 10) != 0);
-	while (n > 0)
-		*path++ = digits[--n];
-	*path = '\0';
+	*bare_digits(path + 9, number, 10) = '\0';
 }
 
 static int open_slave(uint32_t number, uint32_t flags)

@@ -25,7 +25,6 @@
 #define XSTATE_MAGIC1       0x46505853U
 #define XSTATE_MAGIC2       0x46505845U
 #define XSAVE_SW            464 /* struct _fpx_sw_bytes in the legacy area */
-#define XSAVE_HEADER        512 /* xstate_bv */
 #define RESTART_SYS         512 /* ERESTARTSYS: made again behind a handler of SA_RESTART */
 #define RESTART_NO_HAND     514 /* ERESTARTNOHAND: behind none */
 #define SA_RESTART          0x10000000
@@ -237,22 +236,9 @@ static const struct image_thread *thread_of(const struct image_process *p, uint3
 }
 
 /* Whose end lets @p go. */
-static uint32_t last_stage(const struct image_process *p)
+static enum fork_stage last_stage(const struct image_process *p)
 {
 	return p->own_filters != 0 || p->stopped != IMAGE_RUNS ? STAGE_FIRST : STAGE_GO;
-}
-
-/* From here on the image may be gone. */
-static void wait_for_go(uint32_t stage)
-{
-	uint32_t now;
-	struct fork_shared *s = fork_shared();
-
-	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= stage) {
-		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
-			bare_exit(125);
-		futex_wait(&s->stage, now);
-	}
 }
 
 /* Of a stopped one the kernel ends the call (holding.c). */
@@ -302,7 +288,8 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 {
 	const struct image_thread *t = thread_of(a->process, (uint32_t)a->index);
 	struct frame *f = frame_of((uint32_t)a->index);
-	const uint32_t stage = last_stage(a->process), restart = restart_of(a->process, t);
+	const enum fork_stage stage = last_stage(a->process);
+	const uint32_t restart = restart_of(a->process, t);
 
 	set_thread(t);
 	if (t->robust_list != 0)
@@ -311,7 +298,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	fill_frame(f, t);
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
-	wait_for_go(stage);
+	fork_await(stage); /* from here on the image may be gone */
 	(void)__atomic_or_fetch(seen(), interrupt_call(f, restart, 0), __ATOMIC_SEQ_CST);
 	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
 			 :
@@ -391,7 +378,8 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 {
 	const struct image_thread *first = thread_of(p, 0);
 	const uint64_t robust_list = first->robust_list;
-	const uint32_t others = p->n_threads - 1, stage = last_stage(p);
+	const enum fork_stage stage = last_stage(p);
+	const uint32_t others = p->n_threads - 1;
 	const uint32_t restart = restart_of(p, first);
 	const bool hears = stops_hears(p);
 	struct frame *f = frame_of(0);
@@ -423,7 +411,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	fork_arrive(STAGE_READY);
 	if (hears)
 		stops_hear(p);
-	wait_for_go(stage);
+	fork_await(stage);
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < others)
 		(void)CALL0(__NR_sched_yield);
 	life_end(robust_list);
