@@ -2,8 +2,6 @@
 /* prog/cay-template/bare.c - what the compiler may call, and a little more. */
 #include "prog/cay-template/bare.h"
 
-#include <asm-generic/errno.h>
-
 void *memcpy(void *to, const void *from, size_t n)
 {
 	void *start = to;

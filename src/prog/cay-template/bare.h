@@ -7,6 +7,7 @@
 #ifndef CAY_TEMPLATE_BARE_H
 #define CAY_TEMPLATE_BARE_H
 
+#include <asm-generic/errno.h>
 #include <asm/unistd.h>
 #include <stdbool.h>
 #include <stddef.h>

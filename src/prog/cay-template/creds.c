@@ -2,7 +2,6 @@
 /* prog/cay-template/creds.c - who the process is. In the order of sandbox/launch.c, for its reasons: filter last but one, capabilities last. */
 #include "prog/cay-template/fork.h"
 
-#include <asm-generic/errno.h>
 #include <linux/capability.h>
 #include <linux/prctl.h>
 

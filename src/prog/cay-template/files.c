@@ -18,17 +18,13 @@
 #define O_NO_FOLLOW   0400000
 #define O_OF_NAMES    (O_NO_FOLLOW | O_NAMELESS) /* say how a name is looked up */
 #define O_NEW         0300                       /* CREAT, EXCL */
-#define EEXIST        17
-#define ENAMETOOLONG  36
-#define EOPNOTSUPP    95
-#define MADE_MAX      1000U /* names that are tried */
+#define MADE_MAX      1000U                      /* names that are tried */
 #define PATH_SIZE     4096U
 #define SET_TICKS     0x40085400 /* TFD_IOC_SET_TICKS */
 #define ADD_SEALS     1033       /* F_ADD_SEALS */
 #define SEAL_SEAL     1
 #define SEAL_WRITE    8
-#define SEAL_FUTURE   16   /* F_SEAL_FUTURE_WRITE */
-#define NOT_PERMITTED (-1) /* EPERM */
+#define SEAL_FUTURE   16 /* F_SEAL_FUTURE_WRITE */
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
@@ -305,7 +301,7 @@ static void size_pipe(int fd, description *d, const char *step)
 {
 	long rc = CALL3(__NR_fcntl, fd, F_SETPIPE_SZ, d->a);
 
-	if (rc == NOT_PERMITTED && CALL2(__NR_fcntl, fd, F_GETPIPE_SZ) >= (long)d->data.length)
+	if (rc == -EPERM && CALL2(__NR_fcntl, fd, F_GETPIPE_SZ) >= (long)d->data.length)
 		return;
 	(void)fork_must(rc, step);
 }

@@ -160,7 +160,7 @@ static void lend(int peer, uint64_t n, int32_t sender)
 {
 	long fd = n == sizeof(order.lend) && allowed(order.lend.pid)
 			  ? lending_open(&order.lend, sender)
-			  : -1; /* EPERM */
+			  : -EPERM;
 
 	answer_with(peer, fd < 0 ? TEMPLATE_FAILED : TEMPLATE_DONE, fd < 0 ? fd : 0, fd);
 	if (fd >= 0)
@@ -175,7 +175,7 @@ static void tell_same(int peer, uint64_t n)
 
 	memset(&found, 0, sizeof(found));
 	found.kind = TEMPLATE_SAME;
-	found.status = -1; /* EPERM */
+	found.status = -EPERM;
 	if (n == sizeof(*o) && o->pages <= TEMPLATE_SAME_PAGES && allowed(o->pids[0]) &&
 		allowed(o->pids[1]))
 		found.status = (int32_t)frames_compare(o, found.same);
@@ -186,10 +186,10 @@ static void tell_same(int peer, uint64_t n)
 /* What nobody would be named for is closed by who received it. */
 static long take_memories(const struct template_memory *m, const int *fds, uint32_t n_fds)
 {
-	long rc = m->n <= TEMPLATE_HAND_MAX && m->n == n_fds && plan == NULL ? 0 : -22;
+	long rc = m->n <= TEMPLATE_HAND_MAX && m->n == n_fds && plan == NULL ? 0 : -EINVAL;
 
 	for (uint32_t i = 0; rc == 0 && i < m->n; i++)
-		rc = allowed(m->pids[i]) ? reading_hand(m->pids[i], fds[i]) : -1; /* EPERM */
+		rc = allowed(m->pids[i]) ? reading_hand(m->pids[i], fds[i]) : -EPERM;
 	return rc;
 }
 
@@ -208,7 +208,7 @@ static long map_file(int fd, uint64_t at, uint64_t *ret_size)
 	if (st.size == 0 || st.size > 1ULL << 36 ||
 		CALL2(__NR_fcntl, fd, F_GET_SEALS) !=
 			(F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE))
-		return -22; /* EINVAL */
+		return -EINVAL;
 	*ret_size = st.size;
 	rc = CALL6(__NR_mmap, at, st.size, 1, 2 | 0x100000 /* PRIVATE | FIXED_NOREPLACE */, fd, 0);
 	return rc < 0 ? rc : 0;
@@ -328,7 +328,7 @@ static long take_tables(int image_fd, int plan_fd)
 
 	rc = map_file(image_fd, WINDOW_IMAGE, &held.image);
 	if (rc == 0 && held.image < sizeof(*image))
-		rc = -22;
+		rc = -EINVAL;
 	if (rc == 0)
 		rc = map_file(plan_fd, WINDOW_PLAN, &held.plan);
 	if (rc < 0)
@@ -339,7 +339,7 @@ static long take_tables(int image_fd, int plan_fd)
 	wrong = plan_check(plan, held.plan);
 	if (wrong != NULL) {
 		plan = NULL; /* nobody looks into it: its counts may be anything */
-		return -22;
+		return -EINVAL;
 	}
 	count_pages();
 	return 0;
@@ -359,7 +359,7 @@ static long point(const int *fds, uint32_t n_fds)
 	long rc;
 
 	if (n_fds != 2 || plan != NULL)
-		return -22;
+		return -EINVAL;
 	pointing = true;
 	rc = take_tables(fds[0], fds[1]);
 	return held_or(rc == 0 && !copies_allowed() ? -1 : rc); /* EPERM */
@@ -370,13 +370,13 @@ static long fill(const int *fds, uint32_t n_fds)
 	long rc;
 
 	if (n_fds != 2 || plan != NULL)
-		return -22;
+		return -EINVAL;
 	rc = take_tables(fds[0], fds[1]);
 	if (rc == 0)
 		rc = make_stash();
 	bare_fault("live.template.filling");
 	if (rc == 0)
-		rc = copies_allowed() ? copying_run() : -1; /* EPERM */
+		rc = copies_allowed() ? copying_run() : -EPERM;
 	reading_forget();
 	bare_fault("live.template.filled");
 	return held_or(rc);
@@ -391,7 +391,7 @@ static long save(int peer, const int *fds, uint32_t n_fds)
 	long rc;
 
 	if (plan == NULL || pull.on || !saving_fds_fit(n_fds))
-		return -22;
+		return -EINVAL;
 	used = true;
 	rc = CALL2(__NR_clone3, &args, sizeof(args));
 	if (rc != 0)
@@ -408,7 +408,7 @@ static long load(const int *fds, uint32_t n_fds)
 	long rc;
 
 	if (n_fds < 2 || !saving_fds_fit(n_fds - 2) || plan != NULL)
-		return -22;
+		return -EINVAL;
 	rc = take_tables(fds[0], fds[1]);
 	if (rc == 0)
 		rc = make_stash();
@@ -425,7 +425,7 @@ static long attach(const int *fds, uint32_t n_fds)
 	long rc;
 
 	if (n_fds < 4 || !pull_fds_fit(n_fds - 4) || plan != NULL)
-		return -22;
+		return -EINVAL;
 	rc = take_tables(fds[0], fds[1]);
 	if (rc == 0)
 		all = !lazy_possible();
@@ -506,7 +506,7 @@ static long start_fork(int peer, const int *fds, uint32_t n_fds)
 	long rc;
 
 	if (!take_descriptors(peer, fds, n_fds))
-		return -22;
+		return -EINVAL;
 	used = true;
 	reading_forget(); /* of a capture that never filled anything */
 	bare_fault("live.template.forking");
@@ -529,9 +529,10 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 {
 	switch (order.kind) {
 	case TEMPLATE_GATHER:
-		return n == sizeof(order.gather) ? gather(&order.gather) : -22;
+		return n == sizeof(order.gather) ? gather(&order.gather) : -EINVAL;
 	case TEMPLATE_MEMORY:
-		return n == sizeof(order.memory) ? take_memories(&order.memory, fds, n_fds) : -22;
+		return n == sizeof(order.memory) ? take_memories(&order.memory, fds, n_fds)
+						 : -EINVAL;
 	case TEMPLATE_FILL:
 		return fill(fds, n_fds);
 	case TEMPLATE_POINT:
@@ -543,9 +544,9 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 	case TEMPLATE_ATTACH:
 		return attach(fds, n_fds);
 	case TEMPLATE_FORK:
-		return n == sizeof(order.fork) ? start_fork(peer, fds, n_fds) : -22;
+		return n == sizeof(order.fork) ? start_fork(peer, fds, n_fds) : -EINVAL;
 	default:
-		return -22;
+		return -EINVAL;
 	}
 }
 
@@ -570,7 +571,7 @@ void fill_or_fork(int peer)
 	int32_t sender;
 
 	for (;;) {
-		long n = receive(peer, fds, &n_fds, &sender), rc = -1; /* EPERM */
+		long n = receive(peer, fds, &n_fds, &sender), rc = -EPERM;
 		bool may;
 
 		if (n < (long)sizeof(order.kind))

@@ -10,7 +10,6 @@
 #include "prog/cay-template/lazy.h"
 #include "sys/confine_told.h"
 
-#include <asm-generic/errno.h>
 #include <asm/ioctls.h>
 #include <asm/poll.h>
 #include <linux/filter.h>
@@ -131,7 +130,7 @@ static void check_nobody_failed(void)
 	if (__atomic_load_n(&fork_shared()->failed, __ATOMIC_SEQ_CST) != 0)
 		bare_exit(125);
 	if (pid != 0)
-		fork_fail_of(pid, "it was killed before it had been restored", -3 /* ESRCH */);
+		fork_fail_of(pid, "it was killed before it had been restored", -ESRCH);
 }
 
 /* T' lets a stage end when all have arrived. */
@@ -145,7 +144,7 @@ static void conduct(enum fork_stage stage)
 		check_nobody_failed();
 		/* each wait ends after a second or an arrival */
 		if (rounds > FORK_TIMEOUT_S + (int)expected * 4)
-			fork_fail("wait for the processes", -62 /* ETIME */);
+			fork_fail("wait for the processes", -ETIME);
 		lives_wait(&s->arrived[stage], n);
 	}
 	(void)__atomic_store_n(&s->stage, (uint32_t)stage + 1, __ATOMIC_SEQ_CST);
@@ -164,7 +163,7 @@ static void wait_until_left(void)
 		/* with it ends whom it holds */
 		if (life_is_lost(life_helper()))
 			fork_fail_of(
-				plan->helper_pid, "it was killed before it had let all go", -3);
+				plan->helper_pid, "it was killed before it had let all go", -ESRCH);
 		n = left + lives_lost(NULL);
 		if (n >= s->expected[STAGE_LEFT])
 			return;

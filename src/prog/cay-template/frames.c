@@ -15,7 +15,7 @@ static long read_entries(long pagemap, uint64_t start, uint32_t n, uint64_t *to)
 {
 	long rc = CALL4(__NR_pread64, pagemap, to, n * 8, start / BARE_PAGE * 8);
 
-	return rc == (long)n * 8 ? 0 : rc < 0 ? rc : -3; /* ESRCH: it has ended */
+	return rc == (long)n * 8 ? 0 : rc < 0 ? rc : -ESRCH; /* it has ended */
 }
 
 /*
@@ -37,7 +37,7 @@ static long compare_piece(
 		if ((one & ENTRY_PRESENT) == 0)
 			continue;
 		if (frame == 0)
-			return -1; /* EPERM */
+			return -EPERM;
 		if ((entries[1][i] & ENTRY_PRESENT) != 0 &&
 			(entries[1][i] & ENTRY_FRAME) == frame && entries[2][i] == one)
 			same[(first + i) / 64] |= 1ULL << (first + i) % 64;

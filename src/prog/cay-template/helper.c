@@ -7,7 +7,6 @@
  */
 #include "prog/cay-template/fork.h"
 
-#include <asm-generic/errno.h>
 #include <linux/prctl.h>
 
 #define SIGCHLD 17

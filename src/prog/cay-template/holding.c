@@ -10,7 +10,6 @@
  */
 #include "prog/cay-template/fork.h"
 
-#include <asm-generic/errno.h>
 #include <linux/prctl.h>
 #include <linux/ptrace.h>
 

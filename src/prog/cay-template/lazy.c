@@ -11,13 +11,11 @@
 #define SO_PASSCRED 16
 
 #define SIGCHLD 17
-#define SIGKILL 9
 #define P_PID   1
 #define WNOHANG 1
 #define WEXITED 4
 #define WNOWAIT 0x01000000
 #define NOFILE  7
-#define NOBODY  (-3) /* ESRCH */
 #define ERRORS  134U
 
 #define CLD_EXITED 1
@@ -85,7 +83,7 @@ static long raise_limit(void)
 
 bool lazy_possible(void)
 {
-	long fd = -7; /* E2BIG */
+	long fd = -E2BIG;
 
 	if (serves_anybody() && raise_limit() == 0 && first_fd() <= FDS_MOST &&
 		plan->n_maps <= MAPS_MOST && plan->n_processes <= LAZY_SPACES / 4)
@@ -157,7 +155,7 @@ static long own_error(void)
 
 	return error == 0 || error >= ERRORS || -(long)error == PULL_DAMAGED ||
 			       -(long)error == TEMPLATE_LOCKED || -(long)error == TEMPLATE_REPLACED
-		       ? NOBODY
+		       ? -ESRCH
 		       : -(long)error;
 }
 
@@ -167,7 +165,7 @@ long lazy_error(const int *info)
 		return 0;
 	if (info[SIGINFO_CODE] == CLD_EXITED && info[SIGINFO_STATUS] == LAZY_DAMAGED)
 		return PULL_DAMAGED;
-	return info[SIGINFO_CODE] == CLD_EXITED ? own_error() : NOBODY;
+	return info[SIGINFO_CODE] == CLD_EXITED ? own_error() : -ESRCH;
 }
 
 const char *lazy_step(const int *info)
@@ -231,7 +229,7 @@ void lazy_go(void)
 	wait_for(LAZY_HAS_ALL);
 	if (CALL6(__NR_sendto, to_loader, &go, sizeof(go), 0x4000 /* NOSIGNAL */, 0, 0) !=
 		(long)sizeof(go))
-		fork_fail("let the loader go", -5);
+		fork_fail("let the loader go", -EIO);
 	wait_for(LAZY_GOES);
 	lazy_close();
 }

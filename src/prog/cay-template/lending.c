@@ -7,10 +7,9 @@
 
 #include <linux/fcntl.h>
 
-#define NAME_ROOM     64
-#define GET_PARENT    0xb702     /* NS_GET_PARENT */
-#define MEMORY_FILES  0x01021994 /* TMPFS_MAGIC */
-#define NOT_PERMITTED (-1)       /* EPERM */
+#define NAME_ROOM    64
+#define GET_PARENT   0xb702     /* NS_GET_PARENT */
+#define MEMORY_FILES 0x01021994 /* TMPFS_MAGIC */
 
 static long open_process(int32_t pid)
 {
@@ -64,7 +63,7 @@ static long open_mapping(long process, uint64_t start, uint64_t end)
 
 long lending_open(const struct template_lend *l, int32_t dumper)
 {
-	long process = open_process(l->pid), fd = NOT_PERMITTED;
+	long process = open_process(l->pid), fd = -EPERM;
 
 	if (process < 0)
 		return process;
@@ -72,7 +71,7 @@ long lending_open(const struct template_lend *l, int32_t dumper)
 		fd = open_mapping(process, l->start, l->end);
 	if (fd >= 0 && !is_nameless_memory(fd)) {
 		(void)CALL1(__NR_close, fd);
-		fd = NOT_PERMITTED;
+		fd = -EPERM;
 	}
 	(void)CALL1(__NR_close, process);
 	return fd;

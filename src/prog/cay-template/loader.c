@@ -35,16 +35,7 @@
 
 #define SCM_CREDENTIALS 2
 
-#define ENOENT 2
-#define ESRCH  3
-#define EAGAIN 11
-#define ENOMEM 12
-#define EEXIST 17
-#define ENOSPC 28
-#define E2BIG  7
-#define ETIME  62
-#define EPROTO 71
-
+#define E2BIG 7
 /* An address space. */
 struct space {
 	int fd;      /* -1: it has ended */

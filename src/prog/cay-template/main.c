@@ -105,7 +105,7 @@ static long listen_on(const char *run, const char *id)
 	ending = append(append(append(0, run), "/keepers/"), id);
 	n = append(ending, ".tpl");
 	if (n >= UNIX_PATH_MAX - 1)
-		return -36; /* ENAMETOOLONG */
+		return -ENAMETOOLONG;
 	address.family = AF_UNIX;
 	(void)CALL1(__NR_umask, 0177);
 	fd = CALL3(__NR_socket, AF_UNIX, SEQPACKET | BARE_CLOEXEC, 0);

@@ -16,7 +16,6 @@
 #define S_LINK     0120000
 #define S_SOCKET   0140000
 #define OPEN_WRITE (1 | 0100 | 01000 | 0400000 | BARE_CLOEXEC) /* WRONLY CREAT TRUNC NOFOLLOW */
-#define THERE      (-17)                                       /* EEXIST */
 
 typedef const struct image_node node;
 
@@ -81,7 +80,7 @@ static void make(uint32_t i)
 		rc = CALL3(__NR_mknod, path, kind | 0600, 0);
 	else if (kind == S_REGULAR)
 		make_file(n, path);
-	if (rc != THERE)
+	if (rc != -EEXIST)
 		(void)fork_must(rc, "make an entry of a file system in memory");
 }
 

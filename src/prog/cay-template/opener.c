@@ -86,7 +86,7 @@ void opener_have(int fd, uint32_t index)
 	long kept = CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, opener_kept(index));
 
 	if (kept != opener_kept(index))
-		fork_fail("keep a description", kept < 0 ? kept : -17 /* EEXIST */);
+		fork_fail("keep a description", kept < 0 ? kept : -EEXIST);
 	(void)CALL1(__NR_close, fd);
 }
 
@@ -109,14 +109,15 @@ void opener_next_id(int socket, enum image_sysv_kind kind, int32_t id)
 
 	if (rc == sizeof(said))
 		rc = CALL6(__NR_recvfrom, socket, &said, sizeof(said), 0, 0, 0);
-	(void)fork_must(rc == sizeof(said) ? said.id : -32, "choose the id of a System V object");
+	(void)fork_must(
+		rc == sizeof(said) ? said.id : -EPIPE, "choose the id of a System V object");
 }
 
 /* A number below all limits, into one of three files: nothing else comes of what the opener says here. */
 static void choose_id(int socket, const struct said *asked)
 {
 	uint32_t kind = asked->index - NEXT_ID;
-	struct said answer = { .index = asked->index, .id = -22 };
+	struct said answer = { .index = asked->index, .id = -EINVAL };
 
 	if (kind < SYSV_KINDS && asked->id >= 0 && fork.next_ids[kind] >= 0) {
 		long rc = write_number(fork.next_ids[kind], (uint32_t)asked->id);
@@ -137,11 +138,11 @@ static long take(int socket, struct said *said, struct passed *control)
 	long n = CALL3(__NR_recvmsg, socket, &m, 0x40000000 /* CMSG_CLOEXEC */);
 
 	if (n <= 0)
-		return n < 0 ? n : -32;
+		return n < 0 ? n : -EPIPE;
 	if (n != sizeof(*said) ||
 		(said->index < NEXT_ID &&
 			(control->length < length_of(1) || control->length > length_of(TOGETHER))))
-		return -71;
+		return -EPROTO;
 	if (said->index >= NEXT_ID)
 		return 0;
 	return (long)((control->length - length_of(0)) / sizeof(int32_t));
@@ -155,7 +156,7 @@ static void want_helper(int socket)
 
 	if (rc == sizeof(said))
 		rc = CALL6(__NR_recvfrom, socket, &said, sizeof(said), 0, 0, 0);
-	(void)fork_must(rc == sizeof(said) ? 0 : -32, "have the helper started");
+	(void)fork_must(rc == sizeof(said) ? 0 : -EPIPE, "have the helper started");
 }
 
 static void start_helper(int socket)
@@ -187,7 +188,7 @@ static void check_image(void)
 		return;
 	for (size_t n = sizeof(THE_IMAGE) - 1; *wrong != '\0' && n < sizeof(step) - 1; n++)
 		step[n] = *wrong++;
-	fork_fail(step, -22 /* EINVAL */);
+	fork_fail(step, -EINVAL);
 }
 
 static BARE_NORETURN void opener_main(int socket)
@@ -255,7 +256,7 @@ static void make_room(void)
 static void place(int fd, uint32_t index)
 {
 	if (index >= plan->n_descriptions)
-		fork_fail("take a description over", -34);
+		fork_fail("take a description over", -ERANGE);
 	if (fd == (int)(plan->first_description + index))
 		return;
 	(void)fork_must(CALL3(__NR_dup3, fd, plan->first_description + index, BARE_CLOEXEC),
@@ -272,7 +273,7 @@ static void take_all(int socket)
 		struct passed control = { 0 };
 		long n_fds = take(socket, &said, &control);
 
-		if (n_fds == -32 && fork_shared()->failed != 0)
+		if (n_fds == -EPIPE && fork_shared()->failed != 0)
 			bare_exit(125);
 		(void)fork_must(n_fds, "take a description over");
 		if (said.index == ALL_SET)
@@ -287,7 +288,7 @@ static void take_all(int socket)
 		}
 	}
 	if (n != plan->n_descriptions)
-		fork_fail("take all descriptions over", -71 /* EPROTO */);
+		fork_fail("take all descriptions over", -EPROTO);
 }
 
 long opener_run(void)

@@ -55,14 +55,14 @@ static long add_up(const uint32_t *raw, uint64_t pages)
 	pull.state = pull_room(pull.n_chunks);
 	pull.first = pull_room(pull.n_chunks);
 	if (at == NULL || pull.state == NULL || pull.first == NULL)
-		return -12;
+		return -ENOMEM;
 	for (uint32_t i = 0; i < pull.n_chunks; i++) {
 		if (raw[i] == 0 || raw[i] > TEMPLATE_SLOT_SIZE)
-			return -22;
+			return -EINVAL;
 		at[i + 1] = at[i] + raw[i];
 	}
 	pull.chunk_at = at;
-	return at[pull.n_chunks] == pages ? 0 : -22;
+	return at[pull.n_chunks] == pages ? 0 : -EINVAL;
 }
 
 static long read_lengths(int fd, uint64_t pages)
@@ -78,7 +78,7 @@ static long read_lengths(int fd, uint64_t pages)
 		return rc;
 	pull.n_chunks = (uint32_t)(st.size / sizeof(uint32_t));
 	if (st.size % sizeof(uint32_t) != 0 || st.size > 1U << 30)
-		return -22;
+		return -EINVAL;
 	if (st.size == 0)
 		return add_up(NULL, pages);
 	rc = CALL6(__NR_mmap, WINDOW_CHUNKS, st.size, 1,
@@ -108,7 +108,7 @@ static long find_contents(void)
 	uint32_t n = 0;
 
 	if (list == NULL || found == NULL)
-		return -12;
+		return -ENOMEM;
 	for (uint32_t i = 0; i < plan->n_maps; i++) {
 		if (m[i].content != 0)
 			list[n++] = &m[i];
@@ -142,13 +142,13 @@ static long sort_copies(void)
 	uint32_t *sorted = pull_room((plan->n_copies + 1ULL) * sizeof(*sorted));
 
 	if (at == NULL || sorted == NULL)
-		return -12;
+		return -ENOMEM;
 	for (uint32_t i = 0; i < plan->n_copies; i++) {
 		at[i + 1] = at[i] + c[i].length;
 		if (pull.content[i] != 0)
 			continue;
 		if (c[i].length % BARE_PAGE != 0 || c[i].to % BARE_PAGE != 0)
-			return -22;
+			return -EINVAL;
 		sorted[pull.n_sorted++] = i;
 	}
 	sort(sorted, pull.n_sorted);
@@ -324,7 +324,7 @@ static long request(uint32_t number)
 {
 	long rc = CALL3(__NR_write, pull.requests, &number, sizeof(number));
 
-	return rc == (long)sizeof(number) ? 0 : rc < 0 ? rc : -5;
+	return rc == (long)sizeof(number) ? 0 : rc < 0 ? rc : -EIO;
 }
 
 long pull_ask(uint32_t chunk)
@@ -397,13 +397,13 @@ long pull_take(void (*each)(const struct pull_part *part))
 		return PULL_DAMAGED;
 	if (m.slot >= (uint64_t)pull.n * TEMPLATE_PAGE_SLOTS ||
 		m.raw != pull.chunk_at[chunk + 1] - pull.chunk_at[chunk])
-		return -22;
+		return -EINVAL;
 	pull.taken++;
 	give_all(chunk, &m, each);
 	/* not before all of it is there */
 	pull.state[chunk] = PULL_IN;
 	rc = CALL3(__NR_write, pull.credits[coder], &m, 1);
-	return rc == 1 ? (long)chunk : rc < 0 ? rc : -5;
+	return rc == 1 ? (long)chunk : rc < 0 ? rc : -EIO;
 }
 
 void pull_parts(uint32_t chunk, void (*each)(const struct pull_part *part))

@@ -66,9 +66,9 @@ long reading_hand(int32_t pid, int fd)
 	long copy;
 
 	if (pid <= 0 || !is_memory_of(pid, fd))
-		return -1; /* EPERM */
+		return -EPERM;
 	if (n_handed == HANDED_MAX)
-		return -28; /* ENOSPC */
+		return -ENOSPC;
 	copy = CALL3(__NR_fcntl, fd, F_DUPFD_CLOEXEC, 0);
 	if (copy < 0)
 		return copy;
@@ -105,7 +105,7 @@ static long take_pinned(int32_t pid, uint64_t from, uint64_t to, uint64_t n)
 		long rc = CALL6(__NR_process_vm_readv, pid, &ours, 1, &theirs, 1, 0);
 
 		if (rc <= 0)
-			return rc < 0 ? rc : -14; /* EFAULT */
+			return rc < 0 ? rc : -EFAULT;
 		to += (uint64_t)rc;
 		from += (uint64_t)rc;
 		n -= (uint64_t)rc;
@@ -119,7 +119,7 @@ static long take(long memory, uint64_t from, uint64_t to, uint64_t n)
 		long rc = CALL4(__NR_pread64, memory, to, n, from);
 
 		if (rc <= 0)
-			return rc < 0 ? rc : -3; /* ESRCH: it has ended */
+			return rc < 0 ? rc : -ESRCH; /* it has ended */
 		to += (uint64_t)rc;
 		from += (uint64_t)rc;
 		n -= (uint64_t)rc;
@@ -138,7 +138,7 @@ long reading_take(
 			r->memory = open_memory(c->pid);
 		r->pid = c->pid;
 	}
-	if (r->memory == -13) /* EACCES */
+	if (r->memory == -EACCES)
 		return take_pinned(c->pid, c->from + done, to, n);
 	return r->memory < 0 ? r->memory : take(r->memory, c->from + done, to, n);
 }

@@ -10,17 +10,14 @@
 
 #include <linux/fcntl.h>
 
-#define ENOENT       2
-#define EEXIST       17
-#define ENAMETOOLONG 36
-#define AT_CWD       (-100)
-#define PATH_SIZE    4096U
-#define NAMES_MAX    1000U          /* that are tried */
-#define NOWHERE      "/dev/removed" /* memory, in every sandbox: where nothing can be made there */
-#define NEW_NAME     "/.cay-removed-"
-#define OMIT         0x3ffffffe /* UTIME_OMIT */
-#define S_KIND       0170000
-#define S_DIRECTORY  0040000
+#define AT_CWD      (-100)
+#define PATH_SIZE   4096U
+#define NAMES_MAX   1000U          /* that are tried */
+#define NOWHERE     "/dev/removed" /* memory, in every sandbox: where nothing can be made there */
+#define NEW_NAME    "/.cay-removed-"
+#define OMIT        0x3ffffffe /* UTIME_OMIT */
+#define S_KIND      0170000
+#define S_DIRECTORY 0040000
 
 /** struct made - a path that is being made. */
 struct made {

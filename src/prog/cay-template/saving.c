@@ -105,7 +105,7 @@ static long give(struct giving *g, uint64_t n)
 	long rc = CALL3(
 		__NR_write, pipe_of(g->fds, (uint32_t)(g->pieces++ % g->n_coders)), &n, sizeof(n));
 
-	return rc == (long)sizeof(n) ? 0 : rc < 0 ? rc : -5;
+	return rc == (long)sizeof(n) ? 0 : rc < 0 ? rc : -EIO;
 }
 
 static long give_table(struct giving *g, uint64_t from, uint64_t left)
@@ -216,11 +216,11 @@ static long take_all(uint64_t left, const int *fds, uint32_t n)
 		rc = bare_read_all(pipe_of(fds, turn), &m, sizeof(m));
 		if (rc == 0 && (m.slot >= (uint64_t)n * TEMPLATE_PAGE_SLOTS || m.raw == 0 ||
 				       m.raw > TEMPLATE_SLOT_SIZE || m.raw > left))
-			rc = -22;
+			rc = -EINVAL;
 		if (rc == 0)
 			take_pages(&c, &m);
 		if (rc == 0 && CALL3(__NR_write, credit_of(fds, turn), &m, 1) != 1)
-			rc = -5;
+			rc = -EIO;
 	}
 	return rc;
 }

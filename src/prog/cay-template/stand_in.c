@@ -89,7 +89,7 @@ bool opener_has_deeds(void)
 
 long opener_as(const struct image_identity *who, long (*act)(void *argument), void *argument)
 {
-	struct deed d = { .act = act, .argument = argument, .who = who, .result = -3 /* ESRCH */ };
+	struct deed d = { .act = act, .argument = argument, .who = who, .result = -ESRCH };
 	long pid;
 
 	if (!is_somebody_else(who))

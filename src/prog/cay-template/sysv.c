@@ -102,7 +102,7 @@ static void make_segment(object *s)
 
 	if (fork_must(CALL3(__NR_shmget, s->key, s->size, CREATE_NEW | OWNER_ONLY),
 		    "make System V shared memory") != s->id)
-		fork_fail("get the id of System V shared memory", -17);
+		fork_fail("get the id of System V shared memory", -EEXIST);
 	at = (uint64_t)fork_must(CALL3(__NR_shmat, s->id, 0, 0), "attach System V shared memory");
 	if (s->kind == SYSV_SPARSE)
 		put_parts(s, at);
@@ -114,7 +114,7 @@ static void make_set(object *s)
 {
 	if (fork_must(CALL3(__NR_semget, s->key, s->size, CREATE_NEW | OWNER_ONLY),
 		    "make System V semaphores") != s->id)
-		fork_fail("get the id of System V semaphores", -17);
+		fork_fail("get the id of System V semaphores", -EEXIST);
 	(void)fork_must(CALL4(__NR_semctl, s->id, 0, SETALL, image_bytes(s->data)),
 		"set System V semaphores");
 }
@@ -125,7 +125,7 @@ static void make_queue(object *s)
 
 	if (fork_must(CALL2(__NR_msgget, s->key, CREATE_NEW | OWNER_ONLY),
 		    "make a System V message queue") != s->id)
-		fork_fail("get the id of a System V message queue", -17);
+		fork_fail("get the id of a System V message queue", -EEXIST);
 	for (uint32_t i = 0; i < s->n_messages; i++) {
 		struct image_message head;
 

@@ -29,7 +29,7 @@ static uint32_t n_terminals(void)
 static terminal *row(uint64_t i)
 {
 	if (i >= n_terminals())
-		fork_fail("find a terminal", -2 /* ENOENT */);
+		fork_fail("find a terminal", -ENOENT);
 	return IMAGE_ROW(struct image_terminal, TABLE_TERMINALS, i);
 }
 
@@ -81,7 +81,7 @@ static int open_numbered(uint32_t wanted)
 	while ((fd = open_master(&number), number) < wanted && n < TERMINALS_MAX)
 		below[n++] = fd;
 	if (number != wanted)
-		fork_fail("make a terminal with its number", -17 /* EEXIST */);
+		fork_fail("make a terminal with its number", -EEXIST);
 	while (n > 0)
 		(void)CALL1(__NR_close, below[--n]);
 	return fd;
@@ -150,7 +150,7 @@ static void make_one(uint32_t i)
 void terminals_make(void)
 {
 	if (n_terminals() > TERMINALS_MAX)
-		fork_fail("make terminals", -7 /* E2BIG */);
+		fork_fail("make terminals", -E2BIG);
 	for (uint32_t i = 0; i < n_terminals(); i++)
 		make_one(i);
 }

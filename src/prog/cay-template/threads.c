@@ -28,8 +28,6 @@
 #define RESTART_SYS         512 /* ERESTARTSYS: made again behind a handler of SA_RESTART */
 #define RESTART_NO_HAND     514 /* ERESTARTNOHAND: behind none */
 #define SA_RESTART          0x10000000
-#define EINTR               4
-
 /* index of struct user_regs_struct */
 enum {
 	R15,
@@ -342,7 +340,7 @@ static void create(const struct image_process *p, uint32_t i)
 	helper_unlock();
 	(void)fork_must(tid, "clone a thread");
 	if (tid != t->tid)
-		fork_fail("get the thread's id", -17 /* EEXIST */);
+		fork_fail("get the thread's id", -EEXIST);
 }
 
 static void ask_for_states(const struct image_process *p)

@@ -51,7 +51,7 @@ void timers_become(const struct image_process *p)
 		while ((id = create(t)) < t->id)
 			(void)CALL1(__NR_timer_delete, id);
 		if (id != t->id)
-			fork_fail("make a POSIX timer of its number", -17 /* EEXIST */);
+			fork_fail("make a POSIX timer of its number", -EEXIST);
 		(void)fork_must(CALL4(__NR_timer_settime, id, 0, set, 0), "set a POSIX timer");
 	}
 	if (given)

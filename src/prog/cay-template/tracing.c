@@ -8,7 +8,6 @@
 #include "prog/cay-template/tracing.h"
 #include "prog/cay-template/pull.h"
 
-#include <asm-generic/errno.h>
 #include <linux/kcmp.h>
 #include <linux/ptrace.h>
 
@@ -78,7 +77,7 @@ long tracing_begin(int above)
 
 	tasks = pull_room(ROOM * sizeof(*tasks));
 	if (tasks == NULL)
-		return -12;
+		return -ENOMEM;
 	/* what is ignored is not sent; what is blocked waits for who reads it */
 	rc = CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
 	if (rc == 0)
@@ -98,7 +97,7 @@ long tracing_add(int32_t pid)
 	struct task *t = find_or_add(pid);
 
 	if (t == NULL)
-		return -7; /* E2BIG */
+		return -E2BIG;
 	t->state = GOES;
 	return trace(PTRACE_SEIZE, pid, 0, OPTIONS);
 }

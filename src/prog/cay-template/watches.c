@@ -24,7 +24,7 @@ int watches_make(const struct image_description *d)
 				       (w->mask & USER_MASK) | DONT_FOLLOW),
 			path);
 		if (wd != w->wd)
-			fork_fail("watch under the same number", -17 /* EEXIST */);
+			fork_fail("watch under the same number", -EEXIST);
 		next = wd >= next ? (int32_t)wd + 1 : next;
 	}
 	(void)fork_must(CALL3(__NR_ioctl, fd, SET_NEXT_WD, next), "choose the number of a watch");
