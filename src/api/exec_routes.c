@@ -288,7 +288,7 @@ int api_exec_resize(struct api_call *call, struct err *err)
 	unsigned char size[4];
 	struct sandbox *sb;
 	struct exec *e;
-	int rc = json_is_null(call->body) ? -EINVAL : exec_find_awake(call, &sb, &e, err);
+	int rc = exec_find_awake(call, &sb, &e, err);
 
 	if (rc < 0)
 		return rc;

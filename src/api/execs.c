@@ -383,7 +383,8 @@ void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status)
 			.data = status });
 }
 
-void exec_finish(struct exec *e, const json_t *status)
+/* Its final status is known. Idempotent. */
+static void exec_finish(struct exec *e, const json_t *status)
 {
 	struct sandbox *sb = e->sandbox;
 

@@ -15,7 +15,6 @@ struct getter {
 	struct job *job;
 	bool tar, begun;
 	struct buf ready;
-	struct waiters changed;
 	json_t *head; /* {"type","mode","size"} */
 	struct reading reading;
 };
@@ -145,7 +144,6 @@ int api_files_get(struct api_call *call, struct err *err)
 	g->conn = call->conn;
 	g->tar = str_eq(api_text(call, "format"), "tar");
 	g->ready = (struct buf)BUF_INIT(16U << 20);
-	waiters_init(&g->changed);
 	request = json_pack("{s:s,s:s,s:s,s:b}", "verb", "get", "path", api_text(call, "path"),
 		"format", api_text(call, "format"), "opened", 1);
 	rc = reading_begin(&g->reading, sb, err);

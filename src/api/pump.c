@@ -2,7 +2,8 @@
 #include "api/pump.h"
 #include "base/str.h"
 
-void pump_send(struct stream *s, enum frame_type type, const void *p, size_t n)
+/* One frame to a client; nothing when it is NULL. */
+static void pump_send(struct stream *s, enum frame_type type, const void *p, size_t n)
 {
 	cleanup_buf struct buf out = BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
 
@@ -33,7 +34,8 @@ bool pump_was_rewound(const struct pump *p)
 	return p->exec->comes_back || p->exec->rewinds != p->rewinds;
 }
 
-uint64_t pump_reached(uint64_t reached, enum frame_type type, const void *payload, size_t n)
+/* @reached, behind the frame of output or the gap. */
+static uint64_t pump_reached(uint64_t reached, enum frame_type type, const void *payload, size_t n)
 {
 	const unsigned char *p = payload;
 

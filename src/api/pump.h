@@ -64,12 +64,6 @@ void pump_send_offset(struct stream *client, const struct exec *e, uint64_t reac
 /** pump_send_end() - tell a client, which has output up to @reached of an exec that has ended and gets no more of it, what it misses, and the status. */
 void pump_send_end(struct stream *client, const struct exec *e, uint64_t reached);
 
-/** pump_reached() - @reached, behind the frame of output or the gap. */
-uint64_t pump_reached(uint64_t reached, enum frame_type type, const void *payload, size_t n);
-
-/** pump_send() - one frame to a client; nothing when it is NULL. */
-void pump_send(struct stream *client, enum frame_type type, const void *p, size_t n);
-
 /** pump_send_object() - the same as JSON (stolen). */
 void pump_send_object(struct stream *client, enum frame_type type, json_t *object);
 

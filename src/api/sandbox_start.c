@@ -26,7 +26,8 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save)
 	execs_tidy(sb);
 }
 
-void sandbox_fail(struct sandbox *sb, const struct err *why)
+/* End what runs of it because of @why: `failed`, its execs `lost`. Locked. */
+static void sandbox_fail(struct sandbox *sb, const struct err *why)
 {
 	json_t *error = err_to_json(why);
 

@@ -12,7 +12,8 @@
 
 #include <fcntl.h>
 
-bool secret_name_valid(const char *name)
+/* Can it name an environment variable, too: [A-Za-z_][A-Za-z0-9_]*? */
+static bool secret_name_valid(const char *name)
 {
 	static const char letters[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";

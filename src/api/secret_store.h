@@ -16,9 +16,6 @@ struct server;
 #define SECRET_NAME_MAX 64
 #define SECRET_KEY_FILE "secrets.key" /* in STATE */
 
-/** secret_name_valid() - can it name a secret, and an environment variable: [A-Za-z_][A-Za-z0-9_]*, at most %SECRET_NAME_MAX? */
-bool secret_name_valid(const char *name);
-
 /**
  * secret_value() - decrypt a secret.
  * @out: the value is appended; overwrite it after use.

@@ -558,9 +558,6 @@ int sandbox_start(
 /** sandbox_leave() - a new sandbox is not to run yet: stopped. It is removed when that cannot be written. Locked. */
 int sandbox_leave(struct sandbox *sb, struct err *err);
 
-/** sandbox_fail() - end what runs of it because of @why: `failed`, its execs `lost`. Locked. Context: waits. */
-void sandbox_fail(struct sandbox *sb, const struct err *why);
-
 /** sandbox_has_disk() - do its files lie on a disk of its own? Then they are captured by copying, never sealed by a rename. */
 bool sandbox_has_disk(const struct sandbox *sb);
 
@@ -675,11 +672,8 @@ void execs_come_back(struct sandbox *sb, const json_t *docs);
 /** execs_came_back() - the rewind is over: those that were to come back and have not, have ended. */
 void execs_came_back(struct sandbox *sb);
 
-/** exec_announce_end() - its end is about to be journalled and, by exec_finish(), written: the document announces it (api/telling.h). @time_ns: wall, 0 = now; @status: borrowed. */
+/** exec_announce_end() - its end is about to be journalled, and behind that written: the document announces it (api/telling.h). @time_ns: wall, 0 = now; @status: borrowed. */
 void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status);
-
-/** exec_finish() - its final status is known; @status is borrowed. Idempotent. */
-void exec_finish(struct exec *e, const json_t *status);
 
 /** exec_has_ended() - the keeper says so: the same, and what follows from it (steps, idleness). */
 void exec_has_ended(struct exec *e, const json_t *status);

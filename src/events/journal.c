@@ -90,7 +90,8 @@ bool journal_chain_last(const struct journal *j, const char *sandbox, struct jou
 	return c->head.seq > 0;
 }
 
-uint64_t journal_chain_first(const struct journal *j, const char *sandbox)
+/* seq of the first event of a chain that is still there, or will be next; 0 when there is no such chain. */
+static uint64_t journal_chain_first(const struct journal *j, const char *sandbox)
 {
 	struct journal_head head;
 

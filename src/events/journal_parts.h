@@ -44,9 +44,6 @@ struct journal {
 /** journal_seal() - end the segment that is written and begin the next. Return: 0 or -errno: then it is written on. */
 int journal_seal(struct journal *j) attr_must_use;
 
-/** journal_chain_first() - seq of the first event of a chain that is still there, or will be next; 0 when there is no such chain. */
-uint64_t journal_chain_first(const struct journal *j, const char *sandbox);
-
 /** segment_name() - "000001.jsonl", "000001.index". */
 void segment_name(uint32_t number, const char *suffix, char name[32]);
 

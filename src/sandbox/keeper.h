@@ -316,9 +316,6 @@ json_t *keeper_status(const struct keeper *k, bool brief) attr_must_use;
  */
 json_t *keeper_status_piece(const struct keeper *k, bool brief, uint16_t above) attr_must_use;
 
-/** keeper_usage() - what the sandbox has consumed until now; new reference. Takes a reading of the memory. */
-json_t *keeper_usage(struct keeper *k) attr_must_use;
-
 /** keeper_send_json() - queue @object (reference taken) as a frame. */
 void keeper_send_json(struct conn *c, enum frame_type type, uint16_t channel, json_t *object);
 
@@ -626,9 +623,6 @@ void keeper_hold_attended(struct keeper *k, const json_t *attended);
 
 /** keeper_release() - nobody comes back for the output of @channel any more, or somebody has. */
 void keeper_release(struct keeper *k, uint16_t channel);
-
-/** keeper_conn_close_fds() - close what came with @c. */
-void keeper_conn_close_fds(struct conn *c);
 
 /** keeper_accept() - accept a connection on RUN/keepers/ID.sock, if the peer is root or cayd. */
 void keeper_accept(struct keeper *k);

@@ -31,6 +31,14 @@ struct conn *keeper_conn_new(struct keeper *k, int fd, bool primary)
 	return c;
 }
 
+/* What came with @c. */
+static void close_fds(struct conn *c)
+{
+	for (size_t i = 0; i < c->n_fds; i++)
+		fd_close(&c->fds[i]);
+	c->n_fds = 0;
+}
+
 static void conn_free(struct keeper *k, struct conn *c)
 {
 	list_for_each (&k->waiters, pos, next) {
@@ -57,18 +65,11 @@ static void conn_free(struct keeper *k, struct conn *c)
 			keeper_move(k, KEEPER_STOPPING);
 	}
 	list_remove(&c->node);
-	keeper_conn_close_fds(c);
+	close_fds(c);
 	fd_close(&c->fd);
 	buf_free(&c->in);
 	buf_free(&c->out);
 	free(c);
-}
-
-void keeper_conn_close_fds(struct conn *c)
-{
-	for (size_t i = 0; i < c->n_fds; i++)
-		fd_close(&c->fds[i]);
-	c->n_fds = 0;
 }
 
 bool keeper_conn_read(struct keeper *k, struct conn *c)
@@ -82,7 +83,7 @@ bool keeper_conn_read(struct keeper *k, struct conn *c)
 		c->broken = true;
 		return false;
 	}
-	keeper_conn_close_fds(c);
+	close_fds(c);
 	n = fdpass_recv(c->fd, room, 65536, c->fds, HELD_MAX, &c->n_fds);
 	if (n <= 0) {
 		c->broken = n != -EAGAIN;

@@ -371,7 +371,8 @@ static uint64_t refused_in_leaves(const struct keeper *k)
 	return n;
 }
 
-json_t *keeper_usage(struct keeper *k)
+/* What the sandbox has consumed until now; new reference. Takes a reading of the memory. */
+static json_t *keeper_usage(struct keeper *k)
 {
 	uint64_t now = clock_now_ns();
 	struct cgroup_usage u;

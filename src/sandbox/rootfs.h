@@ -70,9 +70,6 @@ struct rootfs_parts {
 int rootfs_parts(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct rootfs_parts *parts, struct err *err) attr_must_use;
 
-/** rootfs_parts_close() - close the mounts; @parts is empty afterwards. */
-void rootfs_parts_close(struct rootfs_parts *parts);
-
 /**
  * rootfs_mounts() - make the mounts of @spec->mounts, from number @first on.
  * @mounts: room for @spec->n_mounts - @first descriptors; filled with detached mounts on success, owned by the caller.

@@ -272,13 +272,7 @@ int rootfs_parts(struct rootfs *r, const char *image, const struct spec_layers *
 		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
 			rc = add_part(r, lower, live, host_parts[i], parts, err);
 	}
-	if (rc < 0)
-		rootfs_parts_close(parts);
-	return rc;
-}
-
-void rootfs_parts_close(struct rootfs_parts *parts)
-{
-	while (parts->n > 0)
+	while (rc < 0 && parts->n > 0)
 		(void)close(parts->mount[--parts->n]);
+	return rc;
 }

@@ -5,11 +5,6 @@
 
 static const char *const profile_names[PROFILE_COUNT] = { "default", "strict", "debug" };
 
-const char *spec_profile_name(enum spec_profile profile)
-{
-	return profile_names[profile];
-}
-
 static int want_string(
 	const json_t *o, const char *key, const char *otherwise, const char **ret, struct err *err)
 {
@@ -56,7 +51,8 @@ static int parse_profile(const json_t *o, enum spec_profile *ret, struct err *er
 	return err_raise(err, ERR_INVALID, "specification: no profile '%s'", name);
 }
 
-int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *err)
+/* A list of absolute paths, or NULL. @ret: released by the caller in any case. */
+static int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *err)
 {
 	size_t n = json_array_size(list);
 

@@ -68,9 +68,6 @@ struct spec {
  */
 int spec_parse(const json_t *json, struct spec *spec, struct err *err) attr_must_use;
 
-/** spec_layers_parse() - a JSON list of absolute paths, or NULL. Release with spec_layers_fini() in any case. */
-int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *err) attr_must_use;
-
 /** spec_layers_copy() - a copy to be released by spec_layers_fini(). */
 struct spec_layers spec_layers_copy(const struct spec_layers *l) attr_must_use;
 
@@ -85,8 +82,5 @@ bool spec_layers_equal(const struct spec_layers *a, const struct spec_layers *b)
 
 /** spec_fini() - release what @spec owns; a zero-initialised one is fine. */
 void spec_fini(struct spec *spec);
-
-/** spec_profile_name() - "default", "strict", "debug". */
-const char *spec_profile_name(enum spec_profile profile);
 
 #endif

@@ -341,7 +341,8 @@ static int undo(const json_t *journal, size_t n, json_t *known)
 	return result;
 }
 
-void apply_discard(const json_t *journal)
+/* Remove the staging directories of @journal. */
+static void apply_discard(const json_t *journal)
 {
 	const json_t *targets = json_object_get(journal, "targets"), *t;
 	const char *id = json_string_value(json_object_get(journal, "id"));

@@ -72,9 +72,6 @@ void apply_abandon(const struct store *store, const json_t *journal);
  */
 int apply_run(const struct store *store, const json_t *journal, struct err *err) attr_must_use;
 
-/** apply_discard() - remove the staging directories of @journal. */
-void apply_discard(const json_t *journal);
-
 /**
  * apply_recover() - undo journals that are not done, clean up after those that are.
  * @id: only that of this apply, whose job has ended; NULL: all, and no job runs.

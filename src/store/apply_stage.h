@@ -38,7 +38,7 @@ static inline bool apply_closes(const struct apply_caller *who, mode_t mode)
 
 /**
  * apply_stage() - make what the steps bring, in the staging directory of the apply @id in @p->target, and write it to the disk. Directories are open to their owner (apply_closes()).
- * Return: 0, or negative with @err set; what was made stays for apply_discard(). Context: as root, who reads what only root can.
+ * Return: 0, or negative with @err set; what was made stays: the caller removes it. Context: as root, who reads what only root can.
  */
 int apply_stage(const struct apply_stage *p, const char *id, struct err *err) attr_must_use;
 

@@ -206,7 +206,9 @@ json_t *layer_manifest_new(
 		json_object_get(request, "epoch"));
 }
 
-int layer_manifest_write(const struct store *store, int dir, json_t *manifest, struct err *err)
+/* Sign @manifest and write it into @dir. */
+static int layer_manifest_write(
+	const struct store *store, int dir, json_t *manifest, struct err *err)
 {
 	char *text;
 	int rc = signature_add(store, manifest);

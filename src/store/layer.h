@@ -31,10 +31,6 @@ int layer_disarrange(int dir) attr_must_use;
 json_t *layer_manifest_new(
 	int dir, const json_t *request, const char *how, uint64_t captured_ns, struct err *err);
 
-/** layer_manifest_write() - sign @manifest and write it into @dir. */
-int layer_manifest_write(
-	const struct store *store, int dir, json_t *manifest, struct err *err) attr_must_use;
-
 /** layer_manifest_read() - read and check the manifest of layers/@layer. New reference, or NULL and %ERR_CORRUPT or %ERR_NOT_FOUND. */
 json_t *layer_manifest_read(const struct store *store, const char *layer, struct err *err);
 

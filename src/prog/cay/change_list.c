@@ -109,7 +109,8 @@ static void path_cell(struct table *t, const json_t *change)
 	buf_free(&cell);
 }
 
-void change_list_summary(struct buf *out, const json_t *changes)
+/* "3 added, 1 modified"; "no changes" when there are none. */
+static void change_list_summary(struct buf *out, const json_t *changes)
 {
 	size_t count[ARRAY_SIZE(kinds)] = { 0 }, i;
 	const char *sep = "";

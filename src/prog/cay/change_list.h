@@ -8,7 +8,4 @@
 /** change_list_print() - append the table of @changes (an array of Change) and a summary line to @out. */
 void change_list_print(const struct cli *cli, struct buf *out, const json_t *changes);
 
-/** change_list_summary() - append "3 added, 1 modified" of @changes; "no changes" when there are none. */
-void change_list_summary(struct buf *out, const json_t *changes);
-
 #endif
