@@ -19,8 +19,6 @@
 #include "sys/btrfs.h"
 #include "sys/raw.h"
 
-#include <sys/statvfs.h>
-
 /* Somebody else may be faster. */
 static int gone(int rc)
 {
@@ -197,16 +195,6 @@ static int check_ids(struct job *job, struct err *err)
 	return rc < 0 ? rc : job_ids(job->request, "sandboxes", err);
 }
 
-static int free_bytes(const struct store *store, uint64_t *ret)
-{
-	struct statvfs fs;
-
-	if (fstatvfs(store->pool, &fs) < 0)
-		return -errno;
-	*ret = (uint64_t)fs.f_bfree * fs.f_frsize;
-	return 0;
-}
-
 /*
  * Is an unknown layer a seal that is the present of its sandbox? The epoch ends with the snapshot: who has gone back since then has ended another one, and wants nothing of what
  * the seal holds. It is what is left of a snapshot that was removed.
@@ -249,7 +237,7 @@ static json_t *layers_to_keep(const struct store *store, const json_t *request)
 int store_gc(struct job *job, json_t **ok, struct err *err)
 {
 	/* what is younger may have been made after the caller had listed what it knows */
-	uint64_t before = 0, after = 0, until;
+	uint64_t until;
 	struct sweeps s = { .store = &job->store, .err = err };
 	int layers, sandboxes, rc = check_ids(job, err);
 	json_t *keep;
@@ -260,10 +248,8 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 			err, ERR_INVALID, "'layers' and 'sandboxes' to keep must both be given");
 	if (rc == 0)
 		rc = job_number(job->request, "until_ns", clock_wall_ns() - NS_PER_S, &until, err);
-	if (rc == 0)
-		rc = free_bytes(&job->store, &before);
 	if (rc < 0)
-		return err->code != ERR_NONE ? rc : err_raise_sys(err, rc, "collect garbage");
+		return rc;
 	keep = layers_to_keep(&job->store, job->request);
 	layers = sweep_next(&s, "layers", keep, until);
 	json_decref(keep);
@@ -273,9 +259,7 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 	(void)sweep_next(&s, "trash", NULL, UINT64_MAX);
 	if (s.rc < 0)
 		return s.rc;
-	(void)!free_bytes(&job->store, &after);
-	*ok = json_pack("{s:i, s:i, s:I}", "layers_removed", layers, "sandboxes_removed", sandboxes,
-		"bytes", (json_int_t)(after > before ? after - before : 0));
+	*ok = json_pack("{s:i, s:i}", "layers_removed", layers, "sandboxes_removed", sandboxes);
 	return 0;
 }
 
