@@ -428,6 +428,17 @@ def test_a_hostile_archive_leaves_the_directory_alone(tmp):
             assert not os.path.exists(os.path.join(tmp, "new"))
 
 
+def test_the_error_is_not_that_of_an_earlier_request(tmp):
+    """What cay asks first, to find out whether there is a directory, may be refused."""
+    refused = (400, {"error": {"code": "invalid", "message": "a directory", "member": "format"}})
+    with fake.FakeCayd(tmp) as server:
+        copied_out(server, tar_of(("d/x", tarfile.REGTYPE, b"")))
+        server.on("GET", "/v1/sandboxes/box/files?path=%2Fe&format=file", refused)
+        for words, said in ((("box:/d", os.path.join(tmp, "no", "to")), "make '"), (("-", "box:/e"), "a file name")):
+            done = server.cay("cp", *words, "--json", want=None)
+            contains(json.loads(done.stderr)["error"]["message"], said)
+
+
 def test_of_several_names_those_that_fail_are_told_and_the_others_are_done(tmp):
     missing = (404, {"error": {"code": "not_found", "message": "there is no 'b'"}})
     with fake.FakeCayd(tmp) as server:

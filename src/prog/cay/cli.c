@@ -236,12 +236,11 @@ static int send_to_some_server(struct cli *cli, const char *method, const char *
 	if (body != NULL && text == NULL)
 		return err_raise(&cli->err, ERR_INVALID, "an argument is not valid UTF-8");
 	for (int i = 0;; i++) {
+		cli_forgive(cli); /* what an earlier request was refused for */
 		rc = send_once(cli, method, target, headers, text);
 		if (rc >= 0 || i >= SERVERS_MAX || !server_ended(cli, again))
 			return rc;
 		http_client_close(&cli->http);
-		json_decref(TAKE_PTR(cli->error));
-		cli->err = (struct err){ 0 };
 	}
 }
 

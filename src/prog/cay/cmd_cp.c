@@ -75,7 +75,7 @@ static int put_body(struct cli *cli, const char *target, const char *from, const
 
 	if (rc < 0)
 		return rc;
-	cli->err = (struct err){ 0 };
+	cli_forgive(cli);
 	rc = http_client_request(&cli->http, "PUT", target, chunked, NULL, NULL, 0);
 	if (rc == 0)
 		rc = name == NULL ? send_stream(cli, fd)
@@ -106,10 +106,12 @@ static bool is_directory(struct cli *cli, const char *box, const char *path)
 	cleanup_free char *target =
 		cli_target("/v1/sandboxes/%s/files?path=%s&format=file", box, path);
 	int rc = cli_send(cli, "GET", target, NULL, NULL);
+	bool is = rc < 0 && cli->err.code == ERR_INVALID && is_format_refused(cli);
 
 	if (rc >= 0)
 		http_client_close(&cli->http); /* the bytes are not wanted */
-	return rc < 0 && cli->err.code == ERR_INVALID && is_format_refused(cli);
+	cli_forgive(cli);
+	return is;
 }
 
 static int put_tree(struct cli *cli, const char *from, const struct copy_side *to, bool into)
