@@ -339,6 +339,10 @@ static int tar_entry(struct tar *tar, const struct tar_entry *e, int dir, struct
 	cleanup_fd int at = -1;
 	int rc;
 
+	if (strlen(e->path) >= PATH_MAX)
+		return err_raise(err, ERR_TOO_LARGE,
+			"the archive holds '%.100s…', a path of more than %d bytes", e->path,
+			PATH_MAX - 1);
 	if (path == NULL || e->type == TAR_CHAR || e->type == TAR_BLOCKDEV)
 		return err_raise(err, ERR_HOSTILE_ARCHIVE, "the archive holds '%s', which %s",
 			e->path, path == NULL ? "leads out of the directory" : "is a device");

@@ -439,6 +439,13 @@ def test_the_error_is_not_that_of_an_earlier_request(tmp):
             contains(json.loads(done.stderr)["error"]["message"], said)
 
 
+def test_a_path_that_is_too_long_is_no_hostile_one(tmp):
+    with fake.FakeCayd(tmp) as server:
+        copied_out(server, tar_of(("d/" * 2050 + "x", tarfile.REGTYPE, b"")))
+        done = server.cay("cp", "box:/d", os.path.join(tmp, "to"), "--json", want=125)
+        equal(json.loads(done.stderr)["error"]["code"], "too_large")
+
+
 def test_of_several_names_those_that_fail_are_told_and_the_others_are_done(tmp):
     missing = (404, {"error": {"code": "not_found", "message": "there is no 'b'"}})
     with fake.FakeCayd(tmp) as server:

@@ -333,7 +333,8 @@ def test_hostile_tar(tmp):
                               ([("null", tarfile.CHRTYPE, "")], "hostile_archive"),
                               ([("l", tarfile.SYMTYPE, box.outside), ("l/x", tarfile.REGTYPE, "")], "invalid"),
                               ([("l", tarfile.SYMTYPE, ".."), ("l/x", tarfile.REGTYPE, "")], "invalid"),
-                              ([("h", tarfile.LNKTYPE, "../file")], "hostile_archive")):
+                              ([("h", tarfile.LNKTYPE, "../file")], "hostile_archive"),
+                              ([("d/" * 2050 + "x", tarfile.REGTYPE, "")], "too_large")):
             error = raises(job.JobError, pool.job("put", path="/dir/sub", format="tar", pid=box.child.pid, uid_base=0,
                                                   body=archive(*entries)).result)
             equal(error.code, code, f"{entries}: {error}")

@@ -207,6 +207,10 @@ int tree_receive(
 	while ((rc = tar_next(tar, &e, err)) > 0) {
 		cleanup_free char *path = below_top(e->path, top);
 
+		if (strlen(e->path) >= PATH_MAX)
+			return err_raise(err, ERR_TOO_LARGE,
+				"the sandbox sent '%.100s…', a path of more than %d bytes", e->path,
+				PATH_MAX - 1);
 		if (path == NULL)
 			return err_raise(err, ERR_HOSTILE_ARCHIVE,
 				"the sandbox sent '%s', which lies outside of what was asked for",
