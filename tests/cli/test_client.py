@@ -439,6 +439,15 @@ def test_the_error_is_not_that_of_an_earlier_request(tmp):
             contains(json.loads(done.stderr)["error"]["message"], said)
 
 
+def test_a_fork_is_asked_for_again_behind_a_refusal(tmp):
+    """A snapshot comes first; that there is none says nothing of a server that ends under the second request."""
+    answers = [None, (201, {"sandboxes": [{"name": "fork"}]})]
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/snapshots/box/fork", (404, {"error": {"code": "not_found", "message": "no snapshot"}}))
+        server.on("POST", "/v1/sandboxes/box/fork", lambda request: answers.pop(0))
+        equal(server.cay("fork", "box", "--idempotency-key", "k").stdout, b"fork\n")
+
+
 def test_a_path_that_is_too_long_is_no_hostile_one(tmp):
     with fake.FakeCayd(tmp) as server:
         copied_out(server, tar_of(("d/" * 2050 + "x", tarfile.REGTYPE, b"")))
