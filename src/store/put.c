@@ -292,44 +292,52 @@ static int tar_hardlink(const struct tar_entry *e, int dir, int at, const char *
 
 	if (from < 0)
 		return -EINVAL;
-	(void)unlinkat(at, name, 0);
 	return linkat(from, last, at, name, 0) < 0 ? -errno : 0;
 }
 
-static int tar_other(const struct tar_entry *e, int dir, int at, const char *name)
+static int make_special(const struct tar_entry *e, int dir, int at, const char *name)
 {
-	int rc = 0;
-
 	switch (e->type) {
-	case TAR_DIRECTORY:
-		if (mkdirat(at, name, 0700) < 0 && errno != EEXIST)
-			return -errno;
-		/* the name may be a link by now: only the mode of what was opened is set */
-		{
-			cleanup_fd int fd =
-				openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-			rc = fd < 0 || fchmod(fd, e->mode & 07777) < 0 ? -errno : 0;
-		}
-		break;
 	case TAR_SYMLINK:
-		(void)unlinkat(at, name, 0);
-		rc = symlinkat(e->link, at, name) < 0 ? -errno : 0;
-		break;
+		return raw_result(symlinkat(e->link, at, name));
 	case TAR_HARDLINK:
-		rc = tar_hardlink(e, dir, at, name);
-		break;
+		return tar_hardlink(e, dir, at, name);
 	case TAR_FIFO:
-		(void)unlinkat(at, name, 0);
-		rc = mknodat(at, name, S_IFIFO | (e->mode & 0777), 0) < 0 ? -errno : 0;
-		break;
+		return raw_result(mknodat(at, name, S_IFIFO | (e->mode & 0777), 0));
 	case TAR_FILE:
+	case TAR_DIRECTORY:
 	case TAR_CHAR:
 	case TAR_BLOCKDEV:
-		rc = -EINVAL;
 		break;
 	}
+	return -EINVAL;
+}
+
+/* What was there stays where nothing comes of it: by way of another name, too. That stays over when both are names of one file. */
+static int tar_special(const struct tar_entry *e, int dir, int at, const char *name)
+{
+	cleanup_free char *tmp = str_dupf(".cay-put-%s", id_new().s);
+	static char path[64 + NAME_MAX];
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", at, tmp);
+	job_temporary(path);
+	rc = make_special(e, dir, at, tmp);
+	if (rc == 0 && renameat(at, tmp, at, name) < 0)
+		rc = -errno;
+	drop(at, tmp);
 	return rc;
+}
+
+/* The name may be a link by now: only the mode of what was opened is set. */
+static int tar_directory(const struct tar_entry *e, int at, const char *name)
+{
+	cleanup_fd int fd = -1;
+
+	if (mkdirat(at, name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 || fchmod(fd, e->mode & 07777) < 0 ? -errno : 0;
 }
 
 static int tar_entry(struct tar *tar, const struct tar_entry *e, int dir, struct err *err)
@@ -353,7 +361,7 @@ static int tar_entry(struct tar *tar, const struct tar_entry *e, int dir, struct
 		return no_place(at, path, err);
 	if (e->type == TAR_FILE)
 		return tar_file(tar, e, at, name, err);
-	rc = tar_other(e, dir, at, name);
+	rc = e->type == TAR_DIRECTORY ? tar_directory(e, at, name) : tar_special(e, dir, at, name);
 	if (rc == -EINVAL)
 		return err_raise(err, ERR_HOSTILE_ARCHIVE,
 			"the archive holds '%s', a link to nothing in it", e->path);

@@ -318,16 +318,30 @@ def test_a_put_whose_client_is_gone_leaves_nothing(tmp):
                 equal(os.listdir(place), [], f"without {without or 'nothing'}, {more}")
 
 
+def archive(*entries):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as t:
+        for name, kind, link in entries:
+            e = tarfile.TarInfo(name)
+            e.type, e.linkname = kind, link
+            t.addfile(e, io.BytesIO(b""))
+    return data.getvalue()
+
+
+@require("root")
+def test_a_link_of_which_nothing_comes_takes_nothing_away(tmp):
+    """A link to what is not there, and one to the very name that it is to have."""
+    with Pool(tmp, "directory") as pool, Inside(tmp) as box:
+        place = {"path": "/dir", "format": "tar", "pid": box.child.pid, "uid_base": 0}
+        raises(job.JobError, pool.job("put", body=archive(("file", tarfile.LNKTYPE, "missing")), **place).result)
+        pool.job("put", body=archive(("file", tarfile.LNKTYPE, "file")), **place).result()
+        equal(sorted(os.listdir(box.root + "/dir")), ["escape", "file", "sub"])
+        with open(box.root + "/dir/file", encoding="utf-8") as f:
+            equal(f.read(), "hello\n")
+
+
 @require("root")
 def test_hostile_tar(tmp):
-    def archive(*entries):
-        data = io.BytesIO()
-        with tarfile.open(fileobj=data, mode="w") as t:
-            for name, kind, link in entries:
-                e = tarfile.TarInfo(name)
-                e.type, e.linkname = kind, link
-                t.addfile(e, io.BytesIO(b""))
-        return data.getvalue()
     with Pool(tmp, "directory") as pool, Inside(tmp) as box:
         for entries, code in (([("../x", tarfile.REGTYPE, "")], "hostile_archive"), ([("/x", tarfile.REGTYPE, "")], "hostile_archive"),
                               ([("null", tarfile.CHRTYPE, "")], "hostile_archive"),
