@@ -301,29 +301,18 @@ json_int_t sandbox_uid_base(const struct sandbox *sb)
 
 json_t *sandbox_object(const struct sandbox *sb)
 {
+	static const char *const own[] = { "usage", "base_layers", "rewinding", "bare", "undone",
+		"checkpointed", "trusts", "restoring", "suspending", "run", "unborn", "together",
+		"for_check", "key", "key_hash", "since_ns" };
 	json_t *o = json_copy(sb->doc);
 	size_t running = 0;
 
 	list_for_each (&sb->execs, node, next)
 		running += !list_entry(node, struct exec, node)->ended;
-	(void)json_object_del(o, "usage");
 	(void)sandbox_policy_back(o);
-	(void)json_object_del(o, "base_layers");
-	(void)json_object_del(o, "rewinding");
-	(void)json_object_del(o, "bare");
-	(void)json_object_del(o, "undone");
-	(void)json_object_del(o, "checkpointed");
-	(void)json_object_del(o, "trusts");
-	(void)json_object_del(o, "restoring");
-	(void)json_object_del(o, "suspending");
 	(void)telling_done(o);
-	(void)json_object_del(o, "run");
-	(void)json_object_del(o, "unborn");
-	(void)json_object_del(o, "together");
-	(void)json_object_del(o, "for_check");
-	(void)json_object_del(o, "key");
-	(void)json_object_del(o, "key_hash");
-	(void)json_object_del(o, "since_ns");
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+		(void)json_object_del(o, own[i]);
 	(void)json_object_set_new(o, "execs_running", json_integer((json_int_t)running));
 	if (sb->awaited)
 		(void)json_object_set_new(o, "awaited", json_true());
