@@ -387,11 +387,15 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 		rc = check_names(&r, p);
 	if (rc == 0)
 		rc = read_budgets(&r, document, p);
+	if (rc == 0)
+		collect_ports(p);
+	if (rc == 0 && p->n_ports > POLICY_PORTS_MAX)
+		rc = reader_fail(&r, "the rules name more than %d ranges of ports together",
+			POLICY_PORTS_MAX);
 	if (rc < 0) {
 		policy_unref(p);
 		return rc;
 	}
-	collect_ports(p);
 	*ret = p;
 	return 0;
 }

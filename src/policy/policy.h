@@ -22,6 +22,7 @@
 #define POLICY_RULES_MAX         1000
 #define POLICY_PATTERNS_MAX      256 /* of one list in a rule */
 #define POLICY_SECRETS_MAX       256
+#define POLICY_PORTS_MAX         1024 /* ranges, of all rules together */
 #define POLICY_DNS_PORT          53
 #define POLICY_METHOD_MAX        32 /* characters of a method, each of these: */
 #define POLICY_METHOD_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZ-"

@@ -9,13 +9,14 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "policy/policy.h"
 #include "sys/cgroup.h"
 #include "sys/nft.h"
 #include <jansson.h>
 
 /* 32, and 64 that are exposed (defs/openapi.yaml); besides our own: stores of roots, what a fork is told of itself. */
 #define SPEC_MOUNTS_MAX 112
-#define SPEC_PORTS_MAX  1024
+#define SPEC_PORTS_MAX  POLICY_PORTS_MAX
 #define SPEC_LOWER_MAX  500 /* overlayfs refuses more layers */
 
 enum spec_profile { PROFILE_DEFAULT, PROFILE_STRICT, PROFILE_DEBUG, PROFILE_COUNT };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
 #include "policy/policy.h"
 #include "t.h"
 
@@ -459,6 +460,31 @@ TEST(ports_of_all_rules_are_joined)
 	check_int(ports[2].first, 443);
 	check_int(ports[2].last, 444);
 	policy_unref(p);
+}
+
+/* Each a range of its own: 200 to a rule. */
+static char *rules_of_ports(int ports)
+{
+	struct buf text = BUF_INIT(1U << 20);
+
+	buf_str(&text, "rules:\n");
+	for (int i = 0; i < ports; i++)
+		buf_fmt(&text, "%s%d%s",
+			i % 200 == 0 ? "- {match: {host: a, transport: tcp, port: [" : ", ",
+			1 + 2 * i, i % 200 == 199 || i == ports - 1 ? "]}, action: allow}\n" : "");
+	return buf_take(&text);
+}
+
+TEST(as_many_ports_as_a_sandbox_has_rules_for)
+{
+	cleanup_free char *most = rules_of_ports(POLICY_PORTS_MAX),
+			  *more = rules_of_ports(POLICY_PORTS_MAX + 1);
+	struct policy *p = compiled(most);
+	const struct policy_port_range *ports;
+
+	check_int(policy_ports(p, &ports), POLICY_PORTS_MAX);
+	policy_unref(p);
+	check(strstr(refusal(more), "1024 ranges of ports") != NULL);
 }
 
 TEST(details_of_a_rule_are_read)
