@@ -722,6 +722,26 @@ def test_a_secret_that_is_interrupted_leaves_the_terminal_as_it_was(tmp):
         os.close(terminal)
 
 
+def test_nothing_of_a_secret_is_shown_from_the_prompt_on(tmp):
+    """A prompt that cannot be written yet: the terminal shows nothing of what is typed already."""
+    ours, terminal = pty.openpty()
+    reading, stuck = os.pipe()
+    os.set_blocking(stuck, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(stuck, bytes(4096))
+    os.set_blocking(stuck, True)
+    with fake.FakeCayd(tmp) as server:
+        process = subprocess.Popen([fake.CAY, "secret", "set", "X"], env=server.environment(), stdin=terminal, stdout=subprocess.DEVNULL, stderr=stuck)
+        try:
+            until(lambda: not termios.tcgetattr(terminal)[3] & termios.ECHO, patience(10))
+        finally:
+            process.kill()
+            process.wait()
+    for fd in (ours, terminal, reading, stuck):
+        os.close(fd)
+
+
 def test_following_ends_with_the_event_that_was_named(tmp):
     """Nobody waits for one behind it."""
     with fake.FakeCayd(tmp) as server:

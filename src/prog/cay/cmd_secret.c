@@ -44,8 +44,9 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 		silent = before;
 		silent.c_lflag &= ~(tcflag_t)ECHO;
 		catch_signals(true);
-		(void)fprintf(stderr, "value of %s: ", name);
+		/* before the prompt: what is typed (or pasted) at once must neither show nor be lost */
 		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
+		(void)fprintf(stderr, "value of %s: ", name);
 	}
 	while (n < VALUE_MAX - 1 && (got = read(STDIN_FILENO, value + n, VALUE_MAX - 1 - n)) > 0) {
 		n += (size_t)got;
