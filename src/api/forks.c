@@ -265,7 +265,8 @@ int api_snapshot_fork(struct api_call *call, struct err *err)
 	if (s == NULL)
 		return -ENOENT;
 	if (str_eq(json_string_value(json_object_get(s->doc, "state")), "corrupt"))
-		return err_raise(err, ERR_CORRUPT, "snapshot '%s' failed its check", s->id);
+		return err_raise(
+			err, ERR_CORRUPT, "snapshot '%s' failed its check", snapshot_called(s));
 	snapshot_hold(s);
 	rc = fork_reply(call, s, err);
 	snapshot_release(call->srv, s);

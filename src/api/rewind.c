@@ -20,14 +20,15 @@ static int rewind_check(const struct sandbox *sb, const struct snapshot *s, stru
 	if (!json_equal(json_object_get(s->doc, "since_ns"), json_object_get(sb->doc, "since_ns")))
 		return err_raise(err, ERR_INVALID,
 			"snapshot '%s' is not of the lineage of sandbox '%s': neither it nor what it was forked from was ever in that state",
-			s->id, sb->name);
+			snapshot_called(s), sb->name);
 	if (!json_equal(json_object_get(config, "image"), json_object_get(sb->doc, "image")) ||
 		!json_equal(json_object_get(config, "mounts"), json_object_get(sb->doc, "mounts")))
 		return err_raise(err, ERR_INVALID,
 			"snapshot '%s' is not of the lineage of sandbox '%s': its image or mounts differ",
-			s->id, sb->name);
+			snapshot_called(s), sb->name);
 	if (str_eq(json_string_value(json_object_get(s->doc, "state")), "corrupt"))
-		return err_raise(err, ERR_CORRUPT, "snapshot '%s' failed its check", s->id);
+		return err_raise(
+			err, ERR_CORRUPT, "snapshot '%s' failed its check", snapshot_called(s));
 	return 0;
 }
 

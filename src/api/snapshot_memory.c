@@ -47,8 +47,8 @@ struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err 
 	if (l != NULL)
 		return l;
 	if (memory_of(s->doc) == NULL) {
-		(void)err_raise(
-			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
+		(void)err_raise(err, ERR_STATE, "snapshot '%s' has no processes, or not any more",
+			snapshot_called(s));
 		return NULL;
 	}
 	l = memory_load(srv, memory_of(s->doc),

@@ -45,6 +45,9 @@ json_t *snapshot_object(struct snapshot *s);
 /** snapshot_name() - borrowed, NULL when it has none. */
 const char *snapshot_name(const struct snapshot *s);
 
+/** snapshot_called() - what messages call it: its name, else its id. Borrowed. */
+const char *snapshot_called(const struct snapshot *s);
+
 /** snapshot_drop() - remove it for good, and the layers that nothing else needs. ERR_BUSY while it is used. Context: waits. */
 int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err);
 

@@ -98,8 +98,7 @@ int snapshot_keep_promise(struct server *srv, struct snapshot *s, struct err *er
 	int rc = snapshot_make_durable(srv, s, err);
 
 	if (rc < 0)
-		err_context(err, "snapshot '%s' is sealed, but not durable",
-			snapshot_name(s) != NULL ? snapshot_name(s) : s->id);
+		err_context(err, "snapshot '%s' is sealed, but not durable", snapshot_called(s));
 	return rc;
 }
 

@@ -100,6 +100,11 @@ const char *snapshot_name(const struct snapshot *s)
 	return json_string_value(json_object_get(s->doc, "name"));
 }
 
+const char *snapshot_called(const struct snapshot *s)
+{
+	return snapshot_name(s) != NULL ? snapshot_name(s) : s->id;
+}
+
 static struct snapshot *by_id(const struct server *srv, const char *id)
 {
 	struct map_node *node = map_find(&srv->snapshots_by_id, id);
@@ -217,7 +222,8 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 	int rc;
 
 	if (s->users > 0)
-		return err_raise(err, ERR_BUSY, "snapshot '%s' is being used just now", s->id);
+		return err_raise(
+			err, ERR_BUSY, "snapshot '%s' is being used just now", snapshot_called(s));
 	reserve_use(srv);
 	rc = remove_rows(srv, s, err);
 	if (rc < 0)

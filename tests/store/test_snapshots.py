@@ -109,6 +109,7 @@ def test_rewinding_to_a_foreign_snapshot_is_refused(instance):
         take(instance, one, "foreign")
         error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{other}/rewind", {"snapshot": "foreign"})
         assert error.code in ("invalid", "state", "conflict"), error.code
+        contains(error.message, "snapshot 'foreign' is not of the lineage")
         equal(instance.ok(other, "echo alive"), "alive\n")
         drop(instance, "foreign")
 
