@@ -156,7 +156,7 @@ int api_image_get(struct api_call *call, struct err *err)
 	return img != NULL ? api_reply(call, 200, json_incref(img->doc)) : -ENOENT;
 }
 
-/* Of an import of which nothing came. What cannot be removed goes with the next start. */
+/* Files of an image that is in no row. What cannot be removed goes with the next start. */
 static void discard(struct server *srv, const char *id)
 {
 	struct err err;
@@ -275,9 +275,8 @@ int api_image_remove(struct api_call *call, struct err *err)
 	list_remove(&img->node);
 	(void)server_event(call->srv, NULL, removed.type, NULL, removed.data);
 	telling_buried(call->srv, CATALOGUE_IMAGES, img->id, NULL);
-	rc = job_run(call->srv, json_pack("{s:s,s:[s]}", "verb", "remove", "images", img->id), NULL,
-		NULL, NULL, err);
+	discard(call->srv, img->id);
 	json_decref(img->doc);
 	free(img);
-	return rc < 0 ? rc : api_reply(call, 204, NULL);
+	return api_reply(call, 204, NULL);
 }

@@ -149,6 +149,19 @@ def import_image(instance, tmp, name="tiny"):
 
 
 @require("root")
+def test_an_image_is_removed_where_its_files_stay(tmp):
+    """It is in no row any more, whatever becomes of them: who asks again finds none, and the next start clears them up."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="store.remove.renamed=error")
+        image = import_image(instance, tmp)
+        equal(instance.raw("DELETE", f"/v1/images/{image}")[0], 204)
+        equal([one["id"] for one in instance.get("/v1/images")["images"]], ["host"])
+        instance.kill()
+        instance.start()
+        equal(os.listdir(os.path.join(instance.state, "pool/images")), [])
+
+
+@require("root")
 def test_an_image_that_is_in_no_row_goes(tmp):
     """Its import, or its removal, was cut short between its files and the catalogue: they are garbage then, and what is in a row stays, also in one that cannot be read."""
     def files():
