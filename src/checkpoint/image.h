@@ -207,7 +207,7 @@ struct image_process {
 			arg_start, arg_end, env_start, env_end;
 	} mm;
 	struct image_span auxv;
-	uint64_t vdso;    /* where it belongs */
+	uint64_t unused;  /* left out when IMAGE_VERSION grows */
 	uint32_t stopped; /* enum image_stopped */
 	uint32_t reserved;
 	uint64_t may_extend; /* register states that it has asked for and may use (arch_prctl(2)) */

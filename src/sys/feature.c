@@ -523,15 +523,12 @@ static bool probe_proc_connector_unprivileged(void)
 	return probe_run(try_connector, NULL, PROBE_TIMEOUT_MS) == 0;
 }
 
-enum feature_cost { CHEAP, COSTLY };
-
 static const struct {
 	struct feature_info info;
 	bool (*probe)(void);
 } table[FEATURE_COUNT] = {
 #define FEATURE(NAME, wire, probe_name, cost, release, lvl, does, without, remedy) \
 	[FEATURE_##NAME] = { .info = { .id = wire, \
-				     .costly = (cost) == COSTLY, \
 				     .since = release, \
 				     .level = FEATURE_LEVEL_##lvl, \
 				     .what = does, \

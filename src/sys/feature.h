@@ -23,7 +23,6 @@ enum feature_level { FEATURE_LEVEL_REQUIRED, FEATURE_LEVEL_RECOMMENDED, FEATURE_
 /** struct feature_info - one row of defs/kernel.def; all text is static and never empty. */
 struct feature_info {
 	const char *id;
-	bool costly;        /* the probe starts a process or makes a directory */
 	unsigned int since; /* kernel release, 608 = 6.8 */
 	enum feature_level level;
 	const char *what, *lost, *fix;
