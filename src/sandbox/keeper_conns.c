@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sandbox/keeper_conns.c - the keeper's connections: accepting, reading frames, sending output to those who are attached. */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
 #include "sys/fdpass.h"
@@ -301,23 +302,48 @@ static void hand_over(struct keeper *k, struct conn *c)
 	c->broken = true;
 }
 
+/* Return: has anything been taken from what there is? */
+static bool pump_attachments(struct keeper *k, struct conn *c)
+{
+	bool any = false;
+
+	list_for_each (&c->attachments, at, at_next) {
+		struct attachment *a = list_entry(at, struct attachment, node);
+
+		while (!c->broken && pump_attachment(k, c, a)) {
+			any = true;
+			keeper_conn_write(c);
+			if (c->out.n > 0) {
+				(void)fault("keeper.pump.full");
+				break;
+			}
+		}
+	}
+	return any;
+}
+
+/* Until all is sent or the socket takes no more: then poll says when it goes on, which it does only for what waits in @c->out. */
+static void pump_conn(struct keeper *k, struct conn *c)
+{
+	bool again = true;
+
+	while (again) {
+		bool waited = c->out.n > 0;
+
+		again = pump_attachments(k, c) || waited;
+		if (!keeper_is_quiet(k, c))
+			keeper_conn_write(c);
+		again = again && c->out.n == 0 && !c->broken;
+	}
+}
+
 void keeper_pump(struct keeper *k)
 {
 	send_windows(k);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
-		list_for_each (&c->attachments, at, at_next) {
-			struct attachment *a = list_entry(at, struct attachment, node);
-
-			while (!c->broken && pump_attachment(k, c, a)) {
-				keeper_conn_write(c);
-				if (c->out.n > 0)
-					break; /* poll says when it goes on */
-			}
-		}
-		if (!keeper_is_quiet(k, c))
-			keeper_conn_write(c);
+		pump_conn(k, c);
 		hand_over(k, c);
 	}
 }
