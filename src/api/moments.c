@@ -335,12 +335,29 @@ static void thaw(const struct moment *m)
 
 /* --- moments --- */
 
-static void pause_a_little(attr_unused void *of)
+static bool is_starting_a_program(const struct sandbox *sb)
 {
+	list_for_each (&sb->execs, node, next) {
+		const struct exec *e = list_entry(node, struct exec, node);
+
+		if (!e->started && !e->ended)
+			return true;
+	}
+	return false;
+}
+
+/* A start takes as long as the machine is busy, and nothing is stopped meanwhile: to try again before it is over would use the tries up. */
+static void pause_a_little(void *of)
+{
+	const struct moment *m = of;
+	uint64_t deadline = clock_now_ns() + PATIENCE_NS;
 	struct waiters nobody;
 
 	waiters_init(&nobody);
-	(void)waiters_wait(&nobody, clock_now_ns() + PAUSE_NS);
+	do {
+		(void)waiters_wait(&nobody, clock_now_ns() + PAUSE_NS);
+		(void)fault("moment.pause");
+	} while (is_starting_a_program(m->sb) && clock_now_ns() < deadline);
 }
 
 static const struct epoch_steps sealing = { .capture = seal, .wait = pause_a_little };

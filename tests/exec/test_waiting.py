@@ -157,6 +157,29 @@ def test_whoever_kills_each_of_them_is_told(tmp):
         instance.close()
 
 
+@require("root", "cgroup2")
+def test_a_live_snapshot_waits_for_a_program_that_is_being_started(tmp):
+    """On a busy machine a start takes longer than all the tries together did."""
+    log = cay.fault_log(tmp)
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "waiter.asked=hold", "CAY_FAULT_LOG": log}).start()
+
+    def pauses():
+        with open(log, encoding="utf-8") as f:
+            return f.read().split().count("moment.pause")
+
+    try:
+        with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor() as pool:
+            run = pool.submit(instance.exec, box, "sleep", "1000")
+            wait_until(lambda: stopped_waiter(instance), 30, "it is about to start")
+            snapshot = pool.submit(instance.post, f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+            wait_until(lambda: pauses() >= 12 or snapshot.done(), 30, "it has waited for longer than eight tries")
+            os.kill(stopped_waiter(instance), signal.SIGCONT)
+            equal(snapshot.result()["live"]["processes"], 1)
+            equal(run.result()["state"], "running")
+    finally:
+        instance.close()
+
+
 def test_a_request_longer_than_a_message(instance):
     with instance.sandbox() as box:
         long = "x" * 100000
