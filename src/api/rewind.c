@@ -32,6 +32,20 @@ static int rewind_check(const struct sandbox *sb, const struct snapshot *s, stru
 	return 0;
 }
 
+/* What it would end would not be had again. */
+static int check_processes(
+	const struct sandbox *sb, struct snapshot *s, bool files_only, struct err *err)
+{
+	if (files_only || !snapshot_has_lost_processes(s))
+		return 0;
+	return err_hint(err,
+		err_raise(err, ERR_STATE,
+			"snapshot '%s' has lost its processes: the server, or the template that held them, ended before they were on disk",
+			snapshot_name(s) != NULL ? snapshot_name(s) : s->id),
+		"its files are there: cay rewind --files-only %s %s (in the API: files_only)",
+		sb->name, s->id);
+}
+
 static json_t *rewound(const struct sandbox *sb, const struct snapshot *s)
 {
 	return json_pack("{s:s,s:O,s:I}", "snapshot", s->id, "name",
@@ -267,6 +281,8 @@ static int rewind_to(struct sandbox *sb, const char *point, struct rewind_how *h
 		return 0;
 	s = snapshot_find(sb->srv, committed != NULL ? committed : point, err);
 	rc = s == NULL ? -ENOENT : committed != NULL ? 0 : rewind_check(sb, s, err);
+	if (rc == 0 && committed == NULL)
+		rc = check_processes(sb, s, how->files_only, err);
 	if (rc < 0)
 		return rc;
 	how->runs = json_is_true(json_object_get(begun, "runs")) || sb->state == SANDBOX_RUNNING ||

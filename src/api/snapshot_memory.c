@@ -39,6 +39,12 @@ bool snapshot_has_processes(struct snapshot *s)
 	return snapshot_memory(s) != NULL || memory_of(s->doc) != NULL;
 }
 
+bool snapshot_has_lost_processes(struct snapshot *s)
+{
+	return json_is_object(json_object_get(s->doc, "live")) && !snapshot_has_processes(s) &&
+	       !json_is_true(json_object_get(s->doc, "for_fork"));
+}
+
 struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err *err)
 {
 	struct live *l = snapshot_memory(s);

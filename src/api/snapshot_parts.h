@@ -20,6 +20,9 @@ struct live *snapshot_memory(struct snapshot *s);
 /** snapshot_has_processes() - in a template or on disk. */
 bool snapshot_has_processes(struct snapshot *s);
 
+/** snapshot_has_lost_processes() - it was taken with some, and they went with the server that died, or their template, before they were on disk. */
+bool snapshot_has_lost_processes(struct snapshot *s);
+
 /** snapshot_recall() - the template with its processes, filled from disk when there is none. NULL with @err set. Borrowed; @s is held. Context: waits. */
 struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err *err);
 

@@ -247,12 +247,6 @@ void snapshot_forget(struct server *srv, struct snapshot *s)
 
 /* --- routes --- */
 
-/* Its processes went with the server that died before they were on disk. */
-static bool has_lost_processes(struct snapshot *s)
-{
-	return json_is_object(json_object_get(s->doc, "live")) && !snapshot_has_processes(s);
-}
-
 /*
  * The server may have died, or the disk been full, between making it and the answer: the key remembers it. *@ret: it, as durable as was promised; NULL: there is none, or what was left of it was of
  * no use and has been removed. Context: may wait.
@@ -267,7 +261,7 @@ static int taken_before(struct api_call *call, struct snapshot **ret, struct err
 		(void)waiters_wait(&call->srv->settled, 0);
 	if (s == NULL)
 		return 0;
-	if (has_lost_processes(s))
+	if (snapshot_has_lost_processes(s))
 		return snapshot_drop(call->srv, s, err);
 	*ret = s;
 	return snapshot_name(s) != NULL ? snapshot_keep_promise(call->srv, s, err) : 0;

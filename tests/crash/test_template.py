@@ -12,12 +12,12 @@ import sys
 import threading
 
 from lib import cay, leaks
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 from lib.pace import patience
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
-from forking import start  # noqa: E402
+from forking import say, start  # noqa: E402
 from points import own_instance  # noqa: E402
 from stops import Asked, stopped  # noqa: E402
 
@@ -27,6 +27,17 @@ TIMEOUT = 120
 ALLOW, FORK, SAVE, LOAD, GATHER, MEMORY, LEND, DONE, FAILED = 1, 3, 6, 7, 8, 10, 12, 100, 101
 PIDS_MAX, HAND_MAX = 4096, 64
 EPERM, EINVAL = -1, -22
+
+
+def lost(instance, box):
+    """A snapshot whose processes went with their template: not yet on disk, as some are that are slow to be asked for."""
+    while True:
+        s = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        for template in instance.programs_named("cay-template"):
+            os.kill(template, signal.SIGKILL)
+        cay.wait_until(lambda: not instance.programs_named("cay-template"), 30, "it has not ended")
+        if instance.get(f"/v1/snapshots/{s}")["files_only"]:
+            return s
 
 
 def files(instance, ending):
@@ -238,3 +249,17 @@ def test_one_that_has_ended_is_not_what_was_not_found(tmp):
         os.kill(held[0], signal.SIGCONT)
         status, answer = fork.answer()
         equal((status, answer["error"]["code"]), (503, "unavailable"), answer["error"]["message"])
+
+
+@require("root", "cgroup2")
+def test_a_rewind_to_lost_processes_ends_none(fresh):
+    with fresh.sandbox() as box:
+        run = start(fresh, box, "/bin/sh", "-c", "echo ready; read x; echo $x")
+        s = lost(fresh, box)
+        error = raises(cay.ApiError, fresh.post, f"/v1/sandboxes/{box}/rewind", {"snapshot": s})
+        equal(error.code, "state")
+        contains(error.message, "has lost its processes")
+        contains(error.hint, "--files-only")
+        say(fresh, box, run, "on\n")
+        equal((fresh.wait(box, run)["code"], fresh.output(box, run)), (0, b"ready\non\n"))
+        fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": s, "files_only": True})
