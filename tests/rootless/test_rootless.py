@@ -10,6 +10,7 @@ import stat
 import struct
 import subprocess
 
+from images.importing import member, tar
 from lib import cay, leaks
 from lib.case import contains, equal, raises, require
 from lib.pool import in_own_mounts
@@ -45,6 +46,21 @@ def test_run_and_exec(tmp):
             uid = os.stat(f"/proc/{init}").st_uid
             assert uid != 0, "a process of a rootless sandbox is root outside"
             equal(raises(cay.ApiError, instance.exec, box, "no-such-command").code, "command_not_found")
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
+def test_an_image_comes_by_standard_input(tmp):
+    """Its spool is gone behind it, also where it was no image."""
+    def check(instance, user):
+        spool = os.path.join(user.pw_dir, "spool")
+        os.mkdir(spool)
+        os.chown(spool, user.pw_uid, user.pw_gid)
+        bytes_ = tar(member("etc/motd", data=b"x")).decode("latin-1")
+        done = instance.cay("image", "import", "-", "piped", "--json", stdin=bytes_, env={"TMPDIR": spool})
+        equal((json.loads(done.stdout)["source"], os.listdir(spool)), ("standard input", []))
+        contains(instance.cay("image", "import", "-", stdin="junk", env={"TMPDIR": spool}, want=125).stderr, "import 'standard input': ")
+        equal(os.listdir(spool), [])
     as_user(tmp, check)
 
 

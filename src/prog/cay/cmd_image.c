@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/id.h"
 #include "base/str.h"
 #include "prog/cay/cmd.h"
 #include "prog/cay/listing.h"
@@ -6,6 +7,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 
 static void put_image(struct table *t, const json_t *image, int64_t now_s)
 {
@@ -36,10 +38,17 @@ int cmd_image_ls(struct cli *cli)
 	return listing_show(cli, "/v1/images", &images);
 }
 
+static const char *spool_dir(void)
+{
+	const char *given = getenv("TMPDIR");
+
+	return given != NULL ? given : "/var/tmp";
+}
+
 /* Standard input as a file without a name. Return: descriptor or -errno. */
 static int spool(struct cli *cli)
 {
-	const char *given = getenv("TMPDIR"), *dir = given != NULL ? given : "/var/tmp";
+	const char *dir = spool_dir();
 	cleanup_fd int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	static char bytes[1U << 16];
 	ssize_t n;
@@ -57,6 +66,67 @@ static int spool(struct cli *cli)
 			return err_raise_sys(&cli->err, rc, "write a temporary file in '%s'", dir);
 	}
 	return TAKE_FD(fd);
+}
+
+/* The name of the spool while it has one. */
+static char spool_name[PATH_MAX];
+
+static void on_signal(int sig)
+{
+	(void)unlink(spool_name);
+	(void)raise(sig); /* by now it does what it would have done */
+}
+
+/*
+ * Give the spool @fd a name, in @path, until unname_spool(), also where a signal ends us before: a rootless server reads it in a user namespace below ours,
+ * and so may not look into our descriptors (ptrace(2), "Ptrace access mode checking").
+ */
+static int name_spool(struct cli *cli, int fd, const char *cwd, char path[PATH_MAX])
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+	const struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+	struct id id = id_new();
+	char file[64], name[PATH_MAX];
+
+	(void)snprintf(file, sizeof(file), "/proc/self/fd/%d", fd);
+	if ((size_t)snprintf(name, sizeof(name), "%s/cay-import-%s", spool_dir(), id.s) >=
+			sizeof(name) ||
+		path_absolute(cwd, name, path) < 0)
+		return err_raise(&cli->err, ERR_USAGE, "'%s': no usable path", spool_dir());
+	(void)snprintf(spool_name, sizeof(spool_name), "%s", path);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
+		struct sigaction before;
+
+		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			(void)sigaction(signals[i], &action, NULL);
+	}
+	if (linkat(AT_FDCWD, file, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+		return err_raise_sys(&cli->err, -errno, "name a temporary file '%s'", path);
+	return 0;
+}
+
+/* Standard input as a file at @path, which the server can read. Return: its descriptor or -errno. */
+static int spool_for_server(struct cli *cli, const char *cwd, char path[PATH_MAX])
+{
+	cleanup_json json_t *server = NULL;
+	cleanup_fd int fd = spool(cli);
+	int rc;
+
+	if (fd < 0)
+		return TAKE_FD(fd);
+	rc = cli_get(cli, "/v1/version", &server);
+	if (rc < 0)
+		return rc;
+	(void)snprintf(path, PATH_MAX, "/proc/%d/fd/%d", getpid(), fd);
+	if (str_eq(cli_string(server, "mode", ""), "rootless"))
+		rc = name_spool(cli, fd, cwd, path);
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+static void unname_spool(void)
+{
+	if (spool_name[0] != '\0')
+		(void)unlink(spool_name);
 }
 
 static int add_limits(struct cli *cli, json_t *body)
@@ -88,6 +158,26 @@ static int add_limits(struct cli *cli, json_t *body)
 	return 0;
 }
 
+static int ask_for_import(
+	struct cli *cli, const char *path, const char *name, json_t *body, json_t **image)
+{
+	int rc;
+
+	if (json_object_set_new(body, "path", json_string(path)) < 0 ||
+		(name != NULL && json_object_set_new(body, "name", json_string(name)) < 0))
+		return err_raise(
+			&cli->err, ERR_USAGE, "the image's path and name: not valid UTF-8");
+	cli->doing = "importing";
+	rc = cli_call(cli, "POST", "/v1/images", body, image);
+	/* a server that was started before cay was replaced by this one */
+	if (rc < 0 && str_eq(cli_string(cli->error, "member", ""), "source")) {
+		(void)json_object_del(body, "source");
+		cli_forgive(cli);
+		rc = cli_call(cli, "POST", "/v1/images", body, image);
+	}
+	return rc;
+}
+
 int cmd_image_import(struct cli *cli)
 {
 	const char *from = cli->args.positional[0],
@@ -102,28 +192,17 @@ int cmd_image_import(struct cli *cli)
 	if (rc < 0)
 		return rc;
 	if (str_eq(from, "-")) {
-		fd = spool(cli);
+		fd = spool_for_server(cli, cwd, path);
 		if (fd < 0)
 			return fd;
-		(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
 		(void)json_object_set_new(body, "source", json_string("standard input"));
 	} else if (path_absolute(cwd, from, path) < 0) {
 		return err_raise(&cli->err, ERR_USAGE, "'%s': no usable path", from);
 	} else if (access(path, R_OK) < 0) {
 		return err_raise_sys(&cli->err, -errno, "read '%s'", path);
 	}
-	if (json_object_set_new(body, "path", json_string(path)) < 0 ||
-		(name != NULL && json_object_set_new(body, "name", json_string(name)) < 0))
-		return err_raise(
-			&cli->err, ERR_USAGE, "the image's path and name: not valid UTF-8");
-	cli->doing = "importing";
-	rc = cli_call(cli, "POST", "/v1/images", body, &image);
-	/* a server that was started before cay was replaced by this one */
-	if (rc < 0 && str_eq(cli_string(cli->error, "member", ""), "source")) {
-		(void)json_object_del(body, "source");
-		cli_forgive(cli);
-		rc = cli_call(cli, "POST", "/v1/images", body, &image);
-	}
+	rc = ask_for_import(cli, path, name, body, &image);
+	unname_spool();
 	if (rc < 0)
 		return rc;
 	if (cli->json)
