@@ -128,7 +128,8 @@ static void on_prepare(uv_prepare_t *handle)
 
 struct retiring {
 	struct server *srv;
-	json_t *ids; /* of all sandboxes */
+	json_t *ids;  /* of all sandboxes */
+	bool forgets; /* has begun to write to the catalogue */
 };
 
 static bool is_alive(void *ctx, const char *sandbox)
@@ -136,16 +137,31 @@ static bool is_alive(void *ctx, const char *sandbox)
 	return json_object_get(((struct retiring *)ctx)->ids, sandbox) != NULL;
 }
 
+/* All of a segment in one transaction: it may be the last of ten thousand sandboxes. */
 static void forget_head(void *ctx, const char *sandbox)
 {
-	(void)catalogue_delete(
-		((struct retiring *)ctx)->srv->catalogue, CATALOGUE_HEADS, sandbox, NULL);
+	struct retiring *r = ctx;
+
+	r->forgets = r->forgets || catalogue_begin(r->srv->catalogue, false, NULL) == 0;
+	if (r->forgets)
+		(void)catalogue_delete(r->srv->catalogue, CATALOGUE_HEADS, sandbox, NULL);
+}
+
+static void commit_forgotten(void *ctx)
+{
+	struct retiring *r = ctx;
+
+	if (r->forgets)
+		(void)!catalogue_commit(r->srv->catalogue, NULL);
+	r->forgets = false;
 }
 
 void server_retire_events(struct server *srv)
 {
-	struct retiring ctx = { srv, json_object() };
-	struct journal_retire r = { .alive = is_alive, .forget = forget_head, .ctx = &ctx };
+	struct retiring ctx = { srv, json_object(), false };
+	struct journal_retire r = {
+		.alive = is_alive, .forget = forget_head, .forgotten = commit_forgotten, .ctx = &ctx
+	};
 	int rc;
 
 	list_for_each (&srv->sandboxes, node, next)

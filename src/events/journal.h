@@ -176,6 +176,8 @@ struct journal_retire {
 	journal_alive_fn *alive;
 	void (*forget)(
 		void *ctx, const char *sandbox); /* the last event of a removed sandbox is gone */
+	void (*forgotten)(
+		void *ctx); /* that was all of one segment, which is still there; or NULL */
 	void *ctx;
 	uint32_t segments; /* that were retired: */
 	uint64_t first_n, last_n, bytes;

@@ -153,6 +153,8 @@ int journal_retire(struct journal *j, uint64_t now_ns, struct journal_retire *r)
 		r->bytes += h->bytes;
 		r->reason = why;
 		set_anchors(j, now_ns, r);
+		if (r->forgotten != NULL)
+			r->forgotten(r->ctx);
 		rc = save_anchors(j);
 		if (rc == 0)
 			rc = drop_oldest(j);

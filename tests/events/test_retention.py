@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much of the event log is kept: whole segments go, chains that go on begin behind an anchor, and nobody reads nothing for something that is gone."""
 
+import contextlib
 import glob
 import json
 import os
+import sqlite3
+import struct
 
 from lib import cay
 from lib.case import contains, equal, raises, require, timeout
@@ -94,6 +97,34 @@ def test_a_cursor_to_what_is_gone_is_an_error(fresh):
         contains(said, "no longer kept")
         again = said.split("--from ")[1].split()[0].rstrip(")")
         equal(json.loads(fresh.cay("events", box, "--json", "--from", again).stdout.splitlines()[0])["seq"], seq)
+
+
+def heads(instance):
+    """How many the catalogue has."""
+    with contextlib.closing(sqlite3.connect(f"file:{instance.state}/cay.db?mode=ro", uri=True)) as catalogue:
+        return catalogue.execute("SELECT count(*) FROM heads").fetchone()[0]
+
+
+def commits(instance):
+    """How many transactions the catalogue's log has, since it was begun anew."""
+    with open(os.path.join(instance.state, "cay.db-wal"), "rb") as f:
+        log = f.read()
+    page, salt = struct.unpack(">I", log[8:12])[0], log[16:24]
+    frames = [log[at:at + 24] for at in range(32, len(log), 24 + page)]
+    return sum(1 for frame in frames if frame[8:16] == salt and frame[4:8] != bytes(4))
+
+
+@require("root")
+@timeout(300)
+def test_what_many_removed_sandboxes_had_is_forgotten_in_few_transactions(fresh):
+    retention(fresh, segment_bytes=SEGMENT)
+    for _ in range(60):
+        fresh.cay("run", "--", "true")
+    wait_until(lambda: heads(fresh) >= 60, 60, "all heads are in the catalogue")
+    have, made = heads(fresh), commits(fresh)
+    retention(fresh, max_bytes=SEGMENT)
+    gone, made = have - heads(fresh), commits(fresh) - made
+    assert gone >= 30 and made < gone / 2, (gone, made)
 
 
 @require("root")
