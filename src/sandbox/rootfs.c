@@ -113,8 +113,8 @@ static int map_copy(const struct rootfs *r, int copy, int userns)
 		return mount;
 	if (!r->rootless) {
 		rc = mount_set_idmap(mount, userns);
-		if (rc < 0)
-			return rc;
+		if (rc < 0) /* EINVAL: its file system takes none */
+			return rc == -EINVAL ? -EOPNOTSUPP : rc;
 	}
 	return TAKE_FD(mount);
 }
@@ -156,8 +156,13 @@ static bool is_on_overlay(const char *dir)
 /* A mount of @dir could not be made. @what: what it was to be. */
 static int refuse(const char *what, const char *dir, int rc, struct err *err)
 {
-	if (rc != -EINVAL || !is_on_overlay(dir))
+	if (rc != -EOPNOTSUPP)
 		return source_refuse(what, dir, rc, err);
+	if (!is_on_overlay(dir))
+		return err_hint(err,
+			err_raise(err, ERR_HOST,
+				"'%s' is on a file system that takes no map of ids", dir),
+			"tmpfs takes one from Linux 6.3 on, NFS never, FUSE rarely: use a directory on ext4, XFS or btrfs, or a server of an ordinary user's");
 	return err_hint(err,
 		err_raise(err, ERR_HOST,
 			"'%s' is on an overlay, as in a container, which takes no map of ids", dir),

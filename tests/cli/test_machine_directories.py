@@ -62,6 +62,21 @@ def test_an_overlay_is_named(instance, tmp):
         subprocess.run(["umount", place], check=True)
 
 
+@require("root")
+def test_a_file_system_that_takes_no_map_of_ids_is_named(instance, tmp):
+    """As tmpfs before Linux 6.3, NFS, most of FUSE."""
+    place = os.path.join(tmp, "memory")
+    os.mkdir(place)
+    subprocess.run(["mount", "-t", "ramfs", "ramfs", place], check=True)
+    try:
+        for way in ((), ("--no-cwd", "--mount", f"{place}:/x:ro"), ("--no-cwd", "--mount", f"{place}:/x:rw")):
+            done = instance.cay("run", *way, "--", "true", want=125, cwd=place)
+            contains(done.stderr, f"'{place}' is on a file system that takes no map of ids")
+            contains(done.stderr, "hint: tmpfs takes one from Linux 6.3 on")
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
 def test_a_directory_that_is_gone(instance, tmp):
     gone = os.path.join(tmp, "gone")
 
