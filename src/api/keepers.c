@@ -352,12 +352,16 @@ bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
 {
 	struct map_node *node = map_find(&srv->keepers_by_id, e->id);
 	struct keeper *k = node != NULL ? map_entry(node, struct keeper, by_id) : NULL;
+	const struct sandbox *sb;
 
 	if (k == NULL)
 		return false;
 	if (e->kind == SPAWN_EVENT_STARTED) {
 		k->pid = e->pid;
 		process_source_follow(srv->processes, k->id, e->pid);
+		sb = sandbox_by_id(srv, k->id);
+		if (sb != NULL) /* it has run before */
+			process_source_epoch(srv->processes, k->id, sandbox_epoch(sb));
 	} else if (e->kind == SPAWN_EVENT_FAILED) {
 		(void)err_raise_sys(&k->error, -e->status, "start a keeper");
 		k->failed = k->reaped = true;

@@ -35,6 +35,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	k->pid = (pid_t)keeper_pid;
 	if (keeper_pid > 0)
 		process_source_follow(sb->srv->processes, sb->id, (pid_t)keeper_pid);
+	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
 	/* the number of one that has been reaped may be another's, of the host */
 	if (!dead)
 		process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);

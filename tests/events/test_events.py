@@ -438,3 +438,26 @@ def test_events_say_who_asked(instance):
         equal(seen["sandbox.created"]["pid"], os.getpid())
         equal(set(seen["exec.ended"]), {"event"})
         contains(instance.cay("events", box).stdout, f"  by cay[{seen['exec.created']['pid']}] uid {os.getuid()}")
+
+
+@require("root", "cgroup2")
+def test_processes_are_of_the_epoch_in_which_they_run(fresh):
+    """Also those of a keeper that another server has started, and of one that a stopped, suspended or rewound sandbox goes on with."""
+    with fresh.sandbox() as box:
+        s = fresh.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True})["id"]
+        fresh.kill()
+        fresh.start()
+        fresh.ok(box, "/bin/true")
+        for verbs in (("stop", "start"), ("suspend", "resume")):
+            for verb in verbs:
+                fresh.post(f"/v1/sandboxes/{box}/{verb}")
+            fresh.ok(box, "/bin/true")
+        fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": s})
+        fresh.ok(box, "/bin/true")
+        events = fresh.events(box)
+        ours = [e["epoch"] for e in events if e["type"].startswith("process.") and e["exec"] is None]
+        equal(ours, sorted(ours))
+        created = {e["exec"]: e["epoch"] for e in events if e["type"] == "exec.created"}
+        of_execs = {(e["exec"], e["epoch"]) for e in events if e["type"].startswith("process.") and e["exec"] is not None}
+        equal(of_execs, set(created.items()))
+        assert max(ours) > 2, ours
