@@ -24,6 +24,7 @@
 
 #define HOUSEKEEPING_MS  250
 #define DRAIN_NS         (60 * NS_PER_S)
+#define WRITE_NS         (20 * NS_PER_S) /* with the others less than systemd's patience */
 #define UNMOUNT_NS       (5 * NS_PER_S)
 #define UNMOUNT_AGAIN_NS (20 * NS_PER_MS)
 #define RETIRE_NS        (60 * NS_PER_S)
@@ -778,6 +779,7 @@ static void stop_main(void *arg)
 		;
 	if (srv->busy > 0)
 		log_warn("server", "%u requests are cut off", srv->busy);
+	snapshots_finish(srv, clock_now_ns() + WRITE_NS);
 	sandbox_trash_finish(srv, clock_now_ns() + UNMOUNT_NS);
 	keeper_drop_pool(srv);
 	unmount_pool(srv);

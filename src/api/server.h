@@ -827,6 +827,12 @@ void snapshot_forget(struct server *srv, struct snapshot *s);
  */
 void snapshots_settle(struct server *srv);
 
+/**
+ * snapshots_finish() - bring those to the disk whose processes would go with this server, until @deadline_ns (CLOCK_MONOTONIC; who is being written then is
+ * waited for). Context: waits.
+ */
+void snapshots_finish(struct server *srv, uint64_t deadline_ns);
+
 /** snapshot_save() - write the snapshot's document to the catalogue. @durable: it survives a crash of the machine when this returns. */
 int snapshot_save(struct server *srv, struct snapshot *s, bool durable, struct err *err);
 

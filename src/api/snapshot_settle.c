@@ -221,8 +221,8 @@ static void settle_one(struct server *srv, struct snapshot *s)
 	snapshot_release(srv, s);
 }
 
-/* Who waits for room does not wait for one that has just failed. */
-static struct snapshot *first_unwritten(struct server *srv)
+/* Of what is in memory alone: whoever waits for it does not wait for one that has just failed. @lasting: none that was taken for forks, which nobody asked for. */
+static struct snapshot *first_unwritten(struct server *srv, bool lasting)
 {
 	uint64_t now = clock_now_ns();
 
@@ -230,22 +230,36 @@ static struct snapshot *first_unwritten(struct server *srv)
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
 		if (is_sealed(s) && (s->settle_put_off_ns == 0 || now >= s->settle_due_ns) &&
-			!s->unwanted && snapshot_memory(s) != NULL)
+			!s->unwanted && snapshot_memory(s) != NULL &&
+			!(lasting && json_is_true(json_object_get(s->doc, "for_fork"))))
 			return s;
 	}
 	return NULL;
+}
+
+static void write_one(struct server *srv, struct snapshot *s)
+{
+	if (s->settling) /* not held: who removes it waits for the same */
+		(void)waiters_wait(&srv->settled, 0);
+	else
+		settle_one(srv, s);
 }
 
 void snapshots_make_room(struct server *srv)
 {
 	struct snapshot *s;
 
-	while (snapshots_are_many(srv) && !srv->stopping && (s = first_unwritten(srv)) != NULL) {
-		if (s->settling) /* not held: who removes it waits for the same */
-			(void)waiters_wait(&srv->settled, 0);
-		else
-			settle_one(srv, s);
-	}
+	while (snapshots_are_many(srv) && !srv->stopping &&
+		(s = first_unwritten(srv, false)) != NULL)
+		write_one(srv, s);
+}
+
+void snapshots_finish(struct server *srv, uint64_t deadline)
+{
+	struct snapshot *s;
+
+	while (clock_now_ns() < deadline && (s = first_unwritten(srv, true)) != NULL)
+		write_one(srv, s);
 }
 
 static void settle_main(void *arg)

@@ -220,7 +220,7 @@ def test_nothing_is_left_of_one_that_ends_last(fresh):
     """The server has ended, and cay-spawn, which clears up behind others."""
     with fresh.sandbox() as box:
         start(fresh, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
-        fresh.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+        fresh.post(f"/v1/sandboxes/{box}/snapshots", {"name": "last"})  # on disk: the server writes it no more
         template, = fresh.programs_named("cay-template")
         spawn, = fresh.programs_named("cay-spawn")
         with stopped(template):
@@ -249,6 +249,19 @@ def test_one_that_has_ended_is_not_what_was_not_found(tmp):
         os.kill(held[0], signal.SIGCONT)
         status, answer = fork.answer()
         equal((status, answer["error"]["code"]), (503, "unavailable"), answer["error"]["message"])
+
+
+@require("root", "cgroup2")
+def test_a_server_that_ends_in_order_takes_no_processes_with_it(fresh):
+    with fresh.sandbox() as box:
+        run = start(fresh, box, "/bin/sh", "-c", "echo ready; read x; echo $x")
+        s = fresh.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        fresh.stop()
+        fresh.start()
+        equal(fresh.get(f"/v1/snapshots/{s}")["files_only"], False)
+        fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": s})
+        say(fresh, box, run, "on\n")
+        equal((fresh.wait(box, run)["code"], fresh.output(box, run)), (0, b"ready\non\n"))
 
 
 @require("root", "cgroup2")
