@@ -169,16 +169,15 @@ int server_chain_head(
 static int check_chain(struct server *srv, const char *id, struct journal_check *c, struct err *err)
 {
 	struct journal_head head;
-	int rc = server_chain_head(srv, id, &head, err);
+	int rc;
 
+	fiber_yield(); /* chains are many, and most of them short */
+	rc = server_chain_head(srv, id, &head, err);
 	if (rc < 0)
 		return rc;
 	journal_check_begin(srv->journal, id, rc > 0 ? &head : NULL, c);
-	do {
-		/* chains are many, and most of them short */
+	while ((rc = journal_check_step(srv->journal, c, CHECK_STEP, err)) > 0)
 		fiber_yield();
-		rc = journal_check_step(srv->journal, c, CHECK_STEP, err);
-	} while (rc > 0);
 	return rc;
 }
 

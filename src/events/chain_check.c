@@ -26,6 +26,7 @@ void journal_check_begin(struct journal *j, const char *sandbox,
 		c->anchored = true;
 		c->head = c->anchor;
 	}
+	c->retired_n = j->anchors.retired_n;
 }
 
 /* It says that those before it are missing. */
@@ -73,6 +74,12 @@ static void check_record(struct journal_check *c, char *line, size_t size, uint6
 		bad(c, n, seq, "the record's hash is not the one that the catalogue holds");
 }
 
+static int retired(struct err *err)
+{
+	return err_raise(
+		err, ERR_BUSY, "events were retired while their chain was checked; try again");
+}
+
 int journal_check_step(struct journal *j, struct journal_check *c, size_t max, struct err *err)
 {
 	cleanup_buf struct buf line = BUF_INIT(LINE_MAX_SIZE);
@@ -82,14 +89,16 @@ int journal_check_step(struct journal *j, struct journal_check *c, size_t max, s
 		int rc = journal_locate(j, c->sandbox, seq, &n);
 
 		if (rc == -ENOENT && seq > journal_last_seq(j, c->sandbox)) {
+			/* all that is left of it may have been retired, the head that the catalogue held then, too */
+			if (c->expected.seq >= seq && c->retired_n != j->anchors.retired_n)
+				return retired(err);
 			if (c->expected.seq >= seq)
 				bad(c, 0, seq,
 					"the journal ends before the head that the catalogue holds");
 			return 0;
 		}
 		if (rc == -ESTALE)
-			return err_raise(err, ERR_BUSY,
-				"events were retired while their chain was checked; try again");
+			return retired(err);
 		buf_reset(&line);
 		if (rc == 0)
 			rc = journal_read(j, NULL, n, &line);

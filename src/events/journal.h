@@ -117,6 +117,7 @@ struct journal_check {
 	bool anchored;                /* its beginning was retired: */
 	struct journal_head anchor;   /* the last event that is gone, */
 	uint64_t anchor_time_ns;      /* since when */
+	uint64_t retired_n;           /* the last event of all that was gone when the check began */
 	uint64_t events;              /* records that were checked */
 	struct journal_head head;     /* the last of them, or the anchor */
 	uint64_t cut,

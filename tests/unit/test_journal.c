@@ -525,6 +525,30 @@ TEST(what_concerns_only_removed_sandboxes_goes_earlier)
 	remove_directory(path);
 }
 
+/* While it is checked: its end is not before the head that the catalogue held when the check began. */
+TEST(a_chain_that_is_retired_while_it_is_checked_is_not_broken)
+{
+	const struct journal_keep old = { .max_age_ns = 1, .segment_bytes = JOURNAL_SEGMENT_MIN };
+	char *path = directory(), forgotten[ID_LEN + 1];
+	struct journal *j = open_in(path);
+	struct journal_head head;
+	struct journal_check c;
+	struct err err = { 0 };
+
+	(void)add(j, a, "one");
+	(void)add(j, a, "two");
+	check(journal_chain_last(j, a, &head));
+	journal_check_begin(j, a, &head, &c);
+	check_int(journal_check_step(j, &c, 1, &err), 1);
+	(void)retire(j, &old, forgotten);
+	check(str_eq(forgotten, a));
+	check(journal_check_step(j, &c, 1, &err) < 0);
+	check_int(err.code, ERR_BUSY);
+	check(c.reason[0] == '\0');
+	journal_close(j);
+	remove_directory(path);
+}
+
 TEST(age_retires_what_was_never_a_full_segment)
 {
 	const struct journal_keep old = { .max_age_ns = 1, .segment_bytes = JOURNAL_SEGMENT_MIN };
