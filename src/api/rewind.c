@@ -41,7 +41,7 @@ static int check_processes(
 	return err_hint(err,
 		err_raise(err, ERR_STATE,
 			"snapshot '%s' has lost its processes: the server, or the template that held them, ended before they were on disk",
-			snapshot_name(s) != NULL ? snapshot_name(s) : s->id),
+			snapshot_called(s)),
 		"its files are there: cay rewind --files-only %s %s (in the API: files_only)",
 		sb->name, s->id);
 }
