@@ -146,7 +146,7 @@ static bool allowed(int32_t pid)
 static long gather(const struct template_gather *g)
 {
 	struct bare_iovec range = { g->start, g->length };
-	long pidfd = allowed(g->pid) ? CALL2(__NR_pidfd_open, g->pid, 0) : -1, rc; /* EPERM */
+	long pidfd = allowed(g->pid) ? CALL2(__NR_pidfd_open, g->pid, 0) : -EPERM, rc;
 
 	if (pidfd < 0)
 		return pidfd;
@@ -362,7 +362,7 @@ static long point(const int *fds, uint32_t n_fds)
 		return -EINVAL;
 	pointing = true;
 	rc = take_tables(fds[0], fds[1]);
-	return held_or(rc == 0 && !copies_allowed() ? -1 : rc); /* EPERM */
+	return held_or(rc == 0 && !copies_allowed() ? -EPERM : rc);
 }
 
 static long fill(const int *fds, uint32_t n_fds)

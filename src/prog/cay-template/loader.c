@@ -35,7 +35,6 @@
 
 #define SCM_CREDENTIALS 2
 
-#define E2BIG 7
 /* An address space. */
 struct space {
 	int fd;      /* -1: it has ended */

@@ -321,6 +321,6 @@ void opener_end(long pid)
 	if (fork_shared()->failed != 0)
 		bare_exit(125);
 	if (life_is_lost(life_opener()))
-		fork_fail_of(plan->opener_pid, "it was killed before it had made everything",
-			-3 /* ESRCH */);
+		fork_fail_of(
+			plan->opener_pid, "it was killed before it had made everything", -ESRCH);
 }

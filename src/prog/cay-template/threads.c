@@ -28,6 +28,7 @@
 #define RESTART_SYS         512 /* ERESTARTSYS: made again behind a handler of SA_RESTART */
 #define RESTART_NO_HAND     514 /* ERESTARTNOHAND: behind none */
 #define SA_RESTART          0x10000000
+
 /* index of struct user_regs_struct */
 enum {
 	R15,

@@ -37,8 +37,8 @@ void timers_prepare(const struct image_process *p)
 	given = last > COUNTED && fork.order.counts == 0 &&
 		CALL5(__NR_prctl, RESTORE_IDS, 1, 0, 0, 0) == 0;
 	if (!given && last > IMAGE_TIMERS_COUNTED)
-		fork_fail("make a POSIX timer with its number, which wants Linux 6.15",
-			-95 /* EOPNOTSUPP */);
+		fork_fail(
+			"make a POSIX timer with its number, which wants Linux 6.15", -EOPNOTSUPP);
 }
 
 void timers_become(const struct image_process *p)
