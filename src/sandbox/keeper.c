@@ -300,7 +300,7 @@ static void watch_exec(const struct keeper *k, struct watch *w, struct exec *e)
 static void watch_gateway(const struct keeper *k, struct watch *w)
 {
 	const struct network *n = &k->box.network;
-	bool knocks = k->state >= KEEPER_RUNNING && !keeper_gateway_running(k) &&
+	bool knocks = k->state >= KEEPER_RUNNING && k->gateway.pid == 0 &&
 		      keeper_gateway_next_ns(k) == UINT64_MAX;
 
 	watch_add(w, k->gateway.sock, POLLIN);

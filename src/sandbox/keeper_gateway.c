@@ -7,6 +7,7 @@
  */
 #include "base/ablate.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "gateway/link.h"
 #include "sandbox/keeper.h"
@@ -110,6 +111,8 @@ static int send_start(struct keeper *k)
 
 	if (diag < 0)
 		return diag;
+	if (fault("keeper.gateway.send_start") < 0)
+		return -EMFILE;
 	(void)!str_copy(m.id, sizeof(m.id), k->id);
 	return fdpass_send(k->gateway.sock, &m, sizeof(m), fds, LINK_SOCKETS);
 }
@@ -133,7 +136,10 @@ static int gateway_start(struct keeper *k)
 	g->sock = pair[0];
 	g->started_ns = clock_now_ns();
 	keeper_event(k, "gateway.started", NULL, json_pack("{s:i}", "pid", rc));
-	return send_start(k);
+	/* it would wait for that for ever, and the sandbox for it: it is reaped, and another one started, as when it dies by itself */
+	if (send_start(k) < 0)
+		(void)kill(g->pid, SIGKILL);
+	return 0;
 }
 
 bool keeper_gateway_running(const struct keeper *k)
@@ -145,7 +151,8 @@ void keeper_gateway_wanted(struct keeper *k)
 {
 	uint64_t now = clock_now_ns();
 
-	if (keeper_gateway_running(k) || now < k->gateway.not_before_ns)
+	/* one that has closed its end is still to be reaped: its death is counted then */
+	if (k->gateway.pid != 0 || now < k->gateway.not_before_ns)
 		return;
 	if (gateway_start(k) < 0)
 		k->gateway.not_before_ns = now + NS_PER_S;
@@ -247,7 +254,7 @@ void keeper_gateway_ended(struct keeper *k, int wait_status)
 
 uint64_t keeper_gateway_next_ns(const struct keeper *k)
 {
-	bool waits = k->box.network.tcp >= 0 && !keeper_gateway_running(k);
+	bool waits = k->box.network.tcp >= 0 && k->gateway.pid == 0;
 
 	return waits && k->gateway.not_before_ns > clock_now_ns() ? k->gateway.not_before_ns
 								  : UINT64_MAX;

@@ -251,6 +251,14 @@ def test_a_gateway_has_as_much_of_the_processors_as_its_sandbox(tmp):
 
 
 @require("root")
+def test_a_gateway_that_its_keeper_could_not_tell_to_start_is_followed_by_one_that_it_can(tmp):
+    """For want of a descriptor, say. What waits inside is answered by the next one."""
+    with world.server(tmp, CAY_FAULT="keeper.gateway.send_start" + "=error") as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        equal(talk(instance, box, "a.raw.example/1234/hello"), ["hello"])
+        equal([e["type"] for e in instance.events(box) if e["type"].startswith("gateway.")], ["gateway.started", "gateway.ended", "gateway.started"])
+
+
+@require("root")
 def test_a_server_that_is_killed_loses_and_repeats_no_event(tmp):
     with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
         equal(talk(instance, box, "a.raw.example/1234/one"), ["one"])
