@@ -18,8 +18,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <sys/stat.h>
 
 #define HOUSEKEEPING_MS  250
@@ -226,33 +224,33 @@ void server_watch_processes(struct server *srv)
 
 /* --- who may connect --- */
 
-static bool in_group(uid_t uid, gid_t gid, gid_t wanted)
+/* As the kernel knows it: who is asked by name may be a directory on the network, and nobody else is served meanwhile. */
+static bool in_group(struct http_conn *conn, gid_t wanted)
 {
-	struct passwd *pw;
-	gid_t groups[256];
-	int n = 256;
+	cleanup_free gid_t *groups = NULL;
+	size_t n = 0;
 
 	if (wanted == (gid_t)-1)
 		return false;
-	if (gid == wanted)
+	if (http_peer_gid(conn) == wanted)
 		return true;
-	pw = getpwuid(uid);
-	if (pw == NULL || getgrouplist(pw->pw_name, pw->pw_gid, groups, &n) < 0)
+	if (stream_peer_groups(http_stream(conn), &groups, &n) < 0)
 		return false;
-	for (int i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (groups[i] == wanted)
 			return true;
 	}
 	return false;
 }
 
-static bool admit(void *ctx, uid_t uid, gid_t gid, attr_unused pid_t pid)
+static bool admit(void *ctx, struct http_conn *conn)
 {
 	const struct server *srv = ctx;
+	uid_t uid = http_peer_uid(conn);
 
 	if (uid == 0 || uid == srv->uid)
 		return true;
-	return !srv->rootless && in_group(uid, gid, srv->group);
+	return !srv->rootless && in_group(conn, srv->group);
 }
 
 /* --- starting --- */

@@ -477,8 +477,7 @@ static void on_connection(uv_stream_t *listener, int status)
 		stream_close(&c->s, conn_closed);
 		return;
 	}
-	if (srv->admit != NULL && !ablated("peer_credentials") &&
-		!srv->admit(srv->ctx, c->uid, c->gid, c->pid)) {
+	if (srv->admit != NULL && !ablated("peer_credentials") && !srv->admit(srv->ctx, c)) {
 		refuse(c, ERR_DENIED, "this user may not use this server");
 		stream_close(&c->s, conn_closed);
 		return;

@@ -31,8 +31,7 @@ struct http_server {
 	uv_loop_t *loop;
 	http_handler *handler;
 	void *ctx;
-	bool (*admit)(
-		void *ctx, uid_t uid, gid_t gid, pid_t pid); /* by SO_PEERCRED; NULL = everybody */
+	bool (*admit)(void *ctx, struct http_conn *conn); /* NULL = everybody */
 	void (*crowded)(
 		void *ctx); /* a connection was refused: let go of those whose peers have left; may be NULL */
 	size_t n_conns;

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
@@ -68,6 +69,36 @@ def an_account(tmp):
             subprocess.run(["mount", "--bind", changed, f"/etc/{table}"], check=True)
             stack.callback(subprocess.run, ["umount", f"/etc/{table}"], check=True)
         yield
+
+
+ASK = r"""
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    os.chdir(os.path.dirname(sys.argv[1]))
+    os.setgroups([int(group) for group in sys.argv[2:]])
+    os.setgid(4242)
+    os.setuid(4242)
+    s.connect(os.path.basename(sys.argv[1]))
+    try:
+        s.sendall(b"GET /v1/version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        print(s.recv(65536)[:12].decode())
+    except ConnectionError:  # who is refused is not listened to
+        print("HTTP/1.1 403")
+"""
+
+
+@require("root")
+def test_the_kernel_says_who_is_in_the_group(fresh, tmp):
+    """However many others a member is in, and whether or not anybody knows its name."""
+    in_own_mounts()
+    fresh.stop()
+    with an_account(tmp):
+        fresh.start()
+        many = [str(group) for group in range(5000, 5300)]
+        for groups, status in (([], 403), (many, 403), (["991"], 200), ([*many, "991"], 200)):
+            done = subprocess.run([sys.executable, "-c", ASK, fresh.socket, *groups], stdout=subprocess.PIPE, text=True, check=True)
+            equal(done.stdout, f"HTTP/1.1 {status}\n", f"{len(groups)} groups")
+        fresh.stop()
 
 
 @require("root")
