@@ -5,6 +5,7 @@
 #include "api/telling.h"
 #include "api_handlers.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/str.h"
 
 /* *@sb: NULL when it is gone. */
@@ -263,6 +264,22 @@ static int keeper_verb(struct sandbox *sb, const char *verb, const char *what, s
 	return rc;
 }
 
+/* The keeper has done it, and tells it to the next server too: what the catalogue says does not undo it. */
+static void enter_paused_or_not(struct sandbox *sb, enum sandbox_state to, enum event_type type)
+{
+	struct err err;
+	int rc = fault("sandbox.pause.before_commit");
+
+	if (rc < 0)
+		(void)err_raise_sys(&err, rc, "write sandbox '%s'", sb->name);
+	sandbox_enter(sb, to, type, NULL);
+	if (rc == 0)
+		rc = sandbox_save(sb, false, &err);
+	if (rc < 0)
+		log_error("sandbox", "it is %s, which its next change writes: %s",
+			to == SANDBOX_PAUSED ? "paused" : "running", err.msg);
+}
+
 static int do_pause(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
 {
 	int rc;
@@ -270,7 +287,9 @@ static int do_pause(attr_unused struct api_call *call, struct sandbox *sb, struc
 	if (sb->state != SANDBOX_RUNNING)
 		return wrong_state(sb, "paused", err);
 	rc = keeper_verb(sb, "freeze", "pause", err);
-	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, NULL, err);
+	if (rc == 0)
+		enter_paused_or_not(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED);
+	return rc;
 }
 
 int api_sandbox_pause(struct api_call *call, struct err *err)
@@ -335,7 +354,9 @@ static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)
 	if (sb->state == SANDBOX_SUSPENDED)
 		return resume_suspended(sb, files_only, err);
 	rc = keeper_verb(sb, "thaw", "resume", err);
-	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL, err);
+	if (rc == 0)
+		enter_paused_or_not(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED);
+	return rc;
 }
 
 int api_sandbox_resume(struct api_call *call, struct err *err)

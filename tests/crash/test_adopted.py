@@ -56,6 +56,22 @@ def test_commands_of_which_one_message_cannot_tell(tmp):
 
 
 @require("root")
+def test_the_catalogue_cannot_take_that_it_is_paused_or_goes_on(tmp):
+    """Its keeper has done it: who asked is told so, and so is the next server."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="sandbox.pause.before_commit" + ":1+=error")
+        box = instance.post("/v1/sandboxes", {})["id"]
+        for verb, state, where in (("pause", "paused", "for this server"), ("resume", "running", "for this server"), ("pause", "paused", "for the next one")):
+            instance.post(f"/v1/sandboxes/{box}/{verb}")
+            if where != "for this server":
+                instance.kill()
+                instance.start()
+            equal(instance.get(f"/v1/sandboxes/{box}")["state"], state, where)
+        instance.post(f"/v1/sandboxes/{box}/resume")
+        equal(instance.ok(box, "echo on"), "on\n")
+
+
+@require("root")
 def test_commands_end_while_no_server_is_there_and_their_keeper_has_forgotten_them(tmp):
     """Their output was too much to be remembered, their ends were not."""
     with own_instance(tmp) as instance, gate(tmp) as (mount, open_gate):
