@@ -320,6 +320,7 @@ static int give(struct reader *r, struct err *err)
 	int rc;
 
 	do {
+		*err = (struct err){ 0 }; /* of a try before */
 		take_rewind(r);
 		rc = exec_is_held(r->e) ? give_live(r, err) : give_saved(r);
 		if (rc == AGAIN)
@@ -331,7 +332,10 @@ static int give(struct reader *r, struct err *err)
 		}
 	} while (rc == AGAIN);
 	/* the keeper forgets the oldest of many */
-	return rc == -ENOENT ? give_saved(r) : rc;
+	if (rc != -ENOENT)
+		return rc;
+	*err = (struct err){ 0 };
+	return give_saved(r);
 }
 
 int api_exec_output(struct api_call *call, struct err *err)

@@ -564,12 +564,18 @@ static enum run_end run_new(struct run *r)
 static enum run_end run_follow_saved(struct run *r, uint64_t from)
 {
 	struct saved_reader reader = { r->client, run_patience, r->sb, from };
-	bool waits_no_more, goes_on;
+	bool waits_no_more, goes_on, unread;
+	int rc;
 
 	r->sb->reader = r->client;
 	sandbox_lend(r->sb);
-	waits_no_more = exec_saved_replay(r->exec, from, pump_saved, &reader) == -ETIMEDOUT;
-	if (waits_no_more && r->sb->hurry_ns > 0)
+	rc = exec_saved_replay(r->exec, from, pump_saved, &reader);
+	waits_no_more = rc == -ETIMEDOUT;
+	unread = rc < 0 && !waits_no_more && r->client->error == 0;
+	if (unread)
+		log_warn("run", "read the output of exec '%s': %s", r->exec->id,
+			strerrordesc_np(-rc));
+	if (unread || (waits_no_more && r->sb->hurry_ns > 0))
 		pump_send_end(r->client, r->exec, reader.reached);
 	goes_on = (waits_no_more && r->sb->hurry_ns == 0) || run_taken(r) < 0;
 	sandbox_lend_no_more(r->sb);
@@ -593,12 +599,15 @@ static enum run_end run_again(struct run *r, uint64_t from)
 	r->pump.reached = from;
 	r->exec->sink = &r->pump.sink;
 	rc = framelink_call(&r->sb->keeper->link, pump_attach_request(&r->pump, from),
-		clock_now_ns() + CALL_NS, &ok, &err);
+		clock_now_ns() + (fault("run.again.attach") < 0 ? 0 : CALL_NS), &ok, &err);
 	if (rc == 0)
 		pump_send_input(r->client, ok);
 	json_decref(ok);
 	if (rc == 0)
 		return run_follow(r);
+	/* it stands still, and its command may go on: who comes back asks again */
+	if (err.code == ERR_TIMEOUT)
+		return RUN_GOES_LATER;
 	run_lost(r);
 	return run_finish(r);
 }

@@ -28,17 +28,21 @@ static void wait_for_status(struct stream *client, struct sandbox *sb, struct ex
 		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
 }
 
-/* What was saved of its output, from @from on. */
-static int replay(struct stream *client, struct exec *e, uint64_t from)
+/* What was saved of its output, from where @r is. Return: 0; -ETIMEDOUT: nobody waits any longer for the client, which comes back; or negative with @err set. */
+static int replay(struct saved_reader *r, struct exec *e, struct err *err)
 {
-	struct saved_reader r = { client, pump_patience, e->sandbox->srv, from };
+	int rc = exec_saved_replay(e, r->reached, pump_saved, r);
 
-	return exec_saved_replay(e, from, pump_saved, &r);
+	if (rc < 0 && rc != -ETIMEDOUT)
+		(void)err_raise_sys(err, rc, "read the output of exec '%s'", e->id);
+	return rc;
 }
 
 /* @rc: of pump_run(). Return: 0, or an error for the client. */
 static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc, struct err *err)
 {
+	struct saved_reader r = { p->client, pump_patience, sb->srv, 0 };
+
 	if (rc == -EPIPE) /* who leaves by himself does not want what is held */
 		(void)!framelink_call(&p->link,
 			json_pack("{s:s,s:i}", "verb", "detach", "channel", p->channel),
@@ -59,8 +63,9 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 	if (!json_is_object(json_object_get(e->doc, "status")))
 		return err_raise(err, ERR_UNAVAILABLE, "the sandbox ended");
 	/* a client that had not taken it when the server ends comes back for the rest */
-	(void)!replay(p->client, e, p->reached);
-	return 0;
+	r.reached = p->reached;
+	rc = replay(&r, e, err);
+	return rc == -ETIMEDOUT ? 0 : rc;
 }
 
 static int attach_live(
@@ -97,12 +102,15 @@ static int attach_live(
  * While the sandbox is suspended there is what its exec has written until then. When it is not any more the stream ends without a status, as when the server ends: the client comes
  * back with the offset that it has, and learns how much of its input has arrived.
  */
-static int attach_away(struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from)
+static int attach_away(
+	struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from, struct err *err)
 {
 	struct saved_reader r = { client, pump_patience, sb->srv, from };
 	unsigned int rewinds = e->rewinds;
-	int rc = sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, pump_saved, &r) : 0;
+	int rc = sb->state == SANDBOX_SUSPENDED ? replay(&r, e, err) : 0;
 
+	if (rc < 0 && rc != -ETIMEDOUT)
+		return rc;
 	wait_while_away(client, sb, e);
 	e->expected = client->error == 0 && !client->eof;
 	if (e->rewinds != rewinds)
@@ -113,12 +121,15 @@ static int attach_away(struct stream *client, struct sandbox *sb, struct exec *e
 static int attach_here(
 	struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from, struct err *err)
 {
+	struct saved_reader r = { client, pump_patience, sb->srv, from };
 	bool held = exec_is_held(e);
 	int rc = held ? attach_live(client, sb, e, from, err) : -ENOENT;
 
 	/* the keeper forgets the oldest of many */
-	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
-		rc = replay(client, e, from);
+	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND)) {
+		*err = (struct err){ 0 };
+		rc = replay(&r, e, err);
+	}
 	return rc;
 }
 
@@ -143,7 +154,7 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	}
 	http_upgrade(call->conn, "cay-frames");
 	pump_send_object(client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(e)));
-	rc = exec_is_away(e) ? attach_away(client, sb, e, from)
+	rc = exec_is_away(e) ? attach_away(client, sb, e, from, err)
 			     : attach_here(client, sb, e, from, err);
 	if (rc < 0 && err->code != ERR_NONE)
 		pump_send_object(client, FRAME_ERROR, err_to_json(err));

@@ -200,6 +200,44 @@ def test_a_run_that_nobody_follows_is_ended_however_long_others_work_on_it(fresh
 
 @require("root")
 @timeout(150)
+def test_a_run_whose_keeper_does_not_answer_goes_on(fresh):
+    """Its command is neither lost nor ended: the client, whose stream ends without a word, comes back."""
+    stream = fresh.upgrade("POST", "/v1/run", {"sandbox": {"name": "slow"}, "exec": {"argv": ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.1; done; exit 7"]}, "key": "thekeyofit"})
+    fresh.wait_event("exec.started")
+    fresh.kill()
+    stream.close()
+    fresh.start(CAY_FAULT="run.again.attach" + "=error")
+    equal(fresh.upgrade("GET", "/v1/runs/thekeyofit/attach?from=0").collect(), (b"", b"", None))
+    stream = fresh.upgrade("GET", "/v1/runs/thekeyofit/attach?from=0")
+    fresh.cay("exec", "slow", "--", "touch", "/tmp/go")
+    equal(stream.collect()[2]["code"], 7)
+    stream.close()
+
+
+@require("root")
+@timeout(150)
+def test_a_run_whose_output_cannot_be_read_has_its_status_all_the_same(fresh):
+    """Its keeper dies while no server is there, and what it kept cannot be read: that is a gap."""
+    begin = {"sandbox": {"name": "lost"}, "exec": {"argv": ["sh", "-c", "echo text; sleep 1000"], "spill_bytes": 1 << 20}, "keep": True, "key": "thekeyofit"}
+    stream = fresh.upgrade("POST", "/v1/run", begin)
+    stream.until(cay.STDOUT)
+    (box,), (run,) = fresh.get("/v1/sandboxes")["sandboxes"], fresh.get("/v1/sandboxes/lost/execs")["execs"]
+    keeper = leaks.keeper_of(box["id"])
+    fresh.kill()
+    stream.close()
+    os.kill(keeper, signal.SIGKILL)
+    path = os.path.join(fresh.state, "exec", box["id"], f"{run['id']}.bytes")
+    os.rename(path, path + ".away")
+    os.symlink(path + ".away", path)
+    fresh.start()
+    stream = fresh.upgrade("GET", "/v1/runs/thekeyofit/attach?from=0")
+    equal(stream.collect()[2]["status"], "lost")
+    stream.close()
+    fresh.remove("lost")
+
+
+@require("root")
+@timeout(150)
 def test_a_run_that_its_client_was_told_is_gone(tmp):
     """Its rows go behind the last word to the client. A server that dies in between leaves them to the next one, one that cannot delete them tries again: when nobody came back for it."""
     with contextlib.ExitStack() as stack:

@@ -6,7 +6,7 @@ import signal
 import struct
 
 from lib import cay, leaks
-from lib.case import contains, equal, require, timeout
+from lib.case import contains, equal, raises, require, timeout
 
 RING = 65536
 COUNT = 400000  # lines of `seq`: 2.7 MB, forty times the ring
@@ -130,6 +130,23 @@ def test_a_command_that_is_stopped_leaves_its_output(instance):
 
 
 @require("root", "btrfs", "loop")
+def unreadable(instance, box, run):
+    """What is on disk of the output of @run is there, and cannot be opened."""
+    path = os.path.join(instance.state, "exec", box, f"{run['id']}.bytes")
+    os.rename(path, path + ".away")
+    os.symlink(path + ".away", path)
+
+
+def test_who_attaches_is_told_that_the_output_cannot_be_read(instance):
+    """A stream that only ends is one that goes on at the next server."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "echo text; exit 3")
+        instance.wait(box, run)
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        unreadable(instance, box, run)
+        contains(raises(cay.ApiError, instance.attach(box, run).collect).body["message"], run["id"])
+
+
 def test_it_counts_against_the_disk_limit(instance):
     """100 MB of limit, 60 MB of output on disk: the payload can write less than 40 MB more, and a command that goes on writing output is not harmed."""
     with instance.sandbox(limits={"disk_bytes": 100 << 20}) as box:
