@@ -245,7 +245,7 @@ static int search_and_execute(char **argv, char **envp)
 		if (str_starts(*e, "PATH="))
 			path = *e + 5;
 	}
-	while (*path != '\0') {
+	for (;;) {
 		size_t len = strcspn(path, ":");
 		char file[PATH_MAX];
 
@@ -256,10 +256,10 @@ static int search_and_execute(char **argv, char **envp)
 			if (rc != -ENOENT && rc != -ENOTDIR)
 				result = rc;
 		}
-		path += len;
-		path += *path == ':';
+		if (path[len] == '\0') /* behind the last ':' there is a member, too */
+			return result;
+		path += len + 1;
 	}
-	return result;
 }
 
 static void execute(char **argv, char **envp, struct err *err)

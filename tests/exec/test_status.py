@@ -30,6 +30,15 @@ def test_one_exchange_from_the_request_to_the_final_status(instance):
         equal((begun["state"], begun["status"]), ("running", None))
 
 
+def test_an_empty_member_of_path_is_the_working_directory(instance):
+    """Wherever it stands, as POSIX has it."""
+    with instance.sandbox() as box:
+        instance.ok(box, "printf '#!/bin/sh\\nexit 3\\n' > /tmp/of-its-own && chmod +x /tmp/of-its-own")
+        for path in (":/bin", "/usr/bin::/bin", "/bin:", ""):
+            equal(instance.wait(box, instance.exec(box, "of-its-own", cwd="/tmp", env={"PATH": path}))["code"], 3, path)
+        equal(raises(cay.ApiError, instance.exec, box, "of-its-own", cwd="/tmp", env={"PATH": "/bin"}).code, "command_not_found")
+
+
 def test_a_command_that_cannot_be_executed(instance):
     with instance.sandbox() as box:
         equal(raises(cay.ApiError, instance.exec, box, "/etc/passwd").code, "command_not_executable")
