@@ -89,3 +89,12 @@ def test_one_that_is_killed_while_it_makes_the_catalogue_keeps_no_other_from_sta
         equal(os.path.exists(f"{instance.state}/cay.db"), False)
         equal(run(instance, "", "run", "--no-cwd", "--", "echo", "there")[0], "there")
         equal([name for name in os.listdir(instance.state) if name.startswith("new.db")], [])
+
+
+@require("root")
+def test_one_that_cannot_have_a_process_says_so(tmp):
+    with not_started(tmp) as instance:
+        done = subprocess.run([os.path.join(instance.programs, "cayd"), "--background"], env=instance.environment(CAY_FAULT="server.background.fork" + "=error"),
+                              stderr=subprocess.PIPE, text=True, check=False)
+        equal(done.returncode, 1)
+        contains(done.stderr, "start a process")

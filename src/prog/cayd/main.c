@@ -11,6 +11,7 @@
  * One that a command has started ends for one that systemd starts, and leaves the place to it in the same way.
  */
 #include "api/server.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "build_id.h"
@@ -380,7 +381,7 @@ static int serve_and_leave(struct place *p, int lock, int ready_fd)
 static int background(struct place *p, int lock)
 {
 	char path[PLACE_SIZE + 16], byte;
-	int ready[2], log_fd, null_fd;
+	int ready[2], log_fd, null_fd, rc;
 	off_t from;
 	pid_t pid;
 
@@ -393,9 +394,12 @@ static int background(struct place *p, int lock)
 	}
 	from = lseek(log_fd, 0, SEEK_END);
 	say(lock, "");
-	pid = fork();
-	if (pid < 0)
+	rc = fault("server.background.fork");
+	pid = rc < 0 ? rc : fork();
+	if (pid < 0) {
+		log_error("start", "start a process: %s", strerrordesc_np(rc < 0 ? -rc : errno));
 		return 1;
+	}
 	if (pid > 0) {
 		(void)close(ready[1]);
 		(void)close(lock);
