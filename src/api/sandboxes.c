@@ -299,12 +299,28 @@ json_int_t sandbox_uid_base(const struct sandbox *sb)
 	return sb->srv->rootless ? 0 : SLOT_UID_BASE + 65536 * slot;
 }
 
+/* Of its settings those that want processes to be frozen, where nothing can. NULL: all of them do what they say. */
+static json_t *settings_without_effect(const struct sandbox *sb)
+{
+	const char *when = json_string_value(json_object_get(sb->doc, "checkpoint"));
+	json_t *none = json_array();
+	bool frozen = !str_eq(sb->srv->cgroup, "none");
+
+	if (!frozen && when != NULL && str_eq(when, "each-exec"))
+		(void)json_array_append_new(none, json_string("checkpoint"));
+	if (!frozen && json_integer_value(json_object_get(sb->doc, "idle_ms")) != 0)
+		(void)json_array_append_new(none, json_string("idle_ms"));
+	if (json_array_size(none) == 0)
+		json_decref(TAKE_PTR(none));
+	return none;
+}
+
 json_t *sandbox_object(const struct sandbox *sb)
 {
 	static const char *const own[] = { "usage", "base_layers", "rewinding", "bare", "undone",
 		"checkpointed", "trusts", "restoring", "suspending", "run", "unborn", "together",
 		"for_check", "key", "key_hash", "since_ns" };
-	json_t *o = json_copy(sb->doc);
+	json_t *o = json_copy(sb->doc), *without_effect = settings_without_effect(sb);
 	size_t running = 0;
 
 	list_for_each (&sb->execs, node, next)
@@ -314,6 +330,8 @@ json_t *sandbox_object(const struct sandbox *sb)
 	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
 		(void)json_object_del(o, own[i]);
 	(void)json_object_set_new(o, "execs_running", json_integer((json_int_t)running));
+	if (without_effect != NULL)
+		(void)json_object_set_new(o, "settings_without_effect", without_effect);
 	if (sb->awaited)
 		(void)json_object_set_new(o, "awaited", json_true());
 	return o;

@@ -302,6 +302,30 @@ def test_what_cannot_be_frozen_is_named_as_the_user_names_it(tmp):
 
 
 @require(*NEEDS)
+def test_settings_that_do_nothing_without_a_control_group_are_named(tmp):
+    """Where they are asked for: no step would have a snapshot, and nothing be suspended."""
+    said = "cay: warning: without a control group nothing can be frozen, so this does nothing: %s (cay doctor)\n"
+    with cay.ThrowawayUser() as user:
+        group = cay.ThrowawayUser.group(user.pw_name)
+        for folder in (os.path.join(group, "server"), group):
+            os.rmdir(folder)
+        os.chmod(tmp, 0o755)
+        instance = cay.Instance(tmp, user=user)
+        try:
+            instance.start()
+            both = ("--idle", "1h", "--checkpoint", "each-exec")
+            equal(instance.cay("create", "--name", "mine", *both).stderr, said % "--checkpoint each-exec, --idle")
+            equal(instance.get("/v1/sandboxes/mine")["settings_without_effect"], ["checkpoint", "idle_ms"])
+            equal(instance.cay("set", "mine", "--checkpoint", "none").stderr, said % "--idle")
+            equal(instance.cay("set", "mine", "--idle", "off").stderr, "")
+            assert "settings_without_effect" not in instance.get("/v1/sandboxes/mine")
+            contains(instance.cay("run", "--rm", "--no-cwd", *both, "--", "true").stderr, said % "--checkpoint each-exec, --idle")
+            instance.remove("mine")
+        finally:
+            instance.close()
+
+
+@require(*NEEDS)
 def test_other_users_inside(tmp):
     def check(instance, _user):
         with instance.sandbox() as box:

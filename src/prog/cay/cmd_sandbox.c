@@ -8,7 +8,6 @@
 int cmd_create(struct cli *cli)
 {
 	cleanup_json json_t *spec = NULL, *box = NULL;
-	struct buf warning = BUF_INIT(1U << 20);
 	int rc = sandbox_spec_make(cli, &spec, NULL);
 
 	cli->doing = "making the sandbox";
@@ -18,9 +17,7 @@ int cmd_create(struct cli *cli)
 		image_missing_explain(cli);
 		return rc;
 	}
-	sandbox_warnings(&warning, box, "\n");
-	(void)!write(STDERR_FILENO, warning.p, warning.n);
-	buf_free(&warning);
+	sandbox_warn(box);
 	return cli_print_named(cli, box);
 }
 
@@ -38,6 +35,7 @@ int cmd_set(struct cli *cli)
 		rc = cli_call(cli, "PUT", target, body, &box);
 	if (rc < 0)
 		return rc;
+	sandbox_warn(box);
 	return cli_print_named(cli, box);
 }
 

@@ -432,8 +432,35 @@ static void warn_not_held(struct buf *out, const json_t *box, const char *end)
 	buf_fmt(out, " (cay doctor)%s", end);
 }
 
+static void warn_without_effect(struct buf *out, const json_t *box, const char *end)
+{
+	const json_t *names = json_object_get(box, "settings_without_effect"), *name;
+	size_t i;
+
+	if (json_array_size(names) == 0)
+		return;
+	buf_str(out,
+		"cay: warning: without a control group nothing can be frozen, so this does nothing:");
+	json_array_foreach (names, i, name) {
+		buf_str(out, i == 0 ? " " : ", ");
+		buf_str(out, str_eq(json_string_value(name), "idle_ms") ? "--idle"
+									: "--checkpoint each-exec");
+	}
+	buf_fmt(out, " (cay doctor)%s", end);
+}
+
 void sandbox_warnings(struct buf *out, const json_t *box, const char *end)
 {
 	warn_not_shown(out, box, end);
 	warn_not_held(out, box, end);
+	warn_without_effect(out, box, end);
+}
+
+void sandbox_warn(const json_t *box)
+{
+	struct buf warning = BUF_INIT(1U << 20);
+
+	sandbox_warnings(&warning, box, "\n");
+	(void)!write(STDERR_FILENO, warning.p, warning.n);
+	buf_free(&warning);
 }

@@ -41,8 +41,11 @@ bool spec_brings(const json_t *spec, const char *dir);
 
 /**
  * sandbox_warnings() - append a warning, and @end, when @box (an API object) has places in its mounts that are empty inside and not on the machine, and one when it was asked for limits that
- * nothing holds; nothing when it has neither.
+ * nothing holds, or has settings that do nothing; nothing when it has none of them.
  */
 void sandbox_warnings(struct buf *out, const json_t *box, const char *end);
+
+/** sandbox_warn() - sandbox_warnings() to standard error. */
+void sandbox_warn(const json_t *box);
 
 #endif
