@@ -116,6 +116,18 @@ def test_what_is_told_of_arguments_has_a_kibibyte_of_text(instance):
 
 
 @timeout(120)
+def test_a_long_value_is_shown_by_its_beginning(instance):
+    """A script may be any length; --json has all of it."""
+    script = "true " + "ä" * 3000
+    with instance.sandbox() as box:
+        instance.cay("exec", box, "--", "sh", "-c", script)
+        [line] = [line for line in instance.cay("events", box).stdout.splitlines() if "exec.created" in line]
+        contains(line, "true ää")
+        contains(line, "…")
+        assert len(line) < 1000, line
+        contains(instance.cay("events", box, "--json").stdout, script)
+
+
 def test_two_thousand_processes_give_two_thousand_starts_and_ends(instance):
     with instance.sandbox() as box:
         source = instance.get("/v1/doctor")["process_events"]

@@ -3,6 +3,22 @@
 #include "prog/cay/cmd.h"
 #include "prog/cay/event_stream.h"
 
+#define VALUE_MAX 200 /* bytes of a value that are shown */
+
+/* Of a longer one the beginning: a whole script may stand in a command. */
+static void put_value(struct buf *out, char *text)
+{
+	size_t n = VALUE_MAX;
+	bool cut = strlen(text) > n;
+
+	while (cut && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
+		n--;
+	if (cut)
+		text[n] = '\0';
+	text_quote(out, text);
+	buf_str(out, cut ? "\xe2\x80\xa6" : "");
+}
+
 /* "key value key value" of the event's data; nested values as JSON. */
 static void put_data(struct buf *out, const json_t *data)
 {
@@ -19,7 +35,7 @@ static void put_data(struct buf *out, const json_t *data)
 		buf_str(out, "  ");
 		text_escape(out, key);
 		buf_char(out, ' ');
-		text_quote(out, text);
+		put_value(out, text);
 	}
 }
 
