@@ -187,14 +187,17 @@ static json_t *diff_run(struct api_call *call, json_t *trees, struct gather *g,
 	return out;
 }
 
-/* @trees: stolen. What the job counts ends at its limit: never at none where there are some. */
-static int number_of_changes(struct server *srv, json_t *trees, int64_t *ret, struct err *err)
+/* @trees: stolen. What the job counts ends at its limit: never at none where there are some. @ret_applicable: of them those that an apply would bring; NULL: not wanted. */
+static int number_of_changes(
+	struct server *srv, json_t *trees, int64_t *ret, int64_t *ret_applicable, struct err *err)
 {
 	json_t *request = json_pack("{s:s,s:o,s:b}", "verb", "diff", "trees", trees, "hash", 0);
 	json_t *ok = NULL;
 	int rc = job_run(srv, request, NULL, NULL, &ok, err);
 
 	*ret = json_integer_value(json_object_get(ok, "n"));
+	if (ret_applicable != NULL)
+		*ret_applicable = json_integer_value(json_object_get(ok, "applicable"));
 	json_decref(ok);
 	return rc;
 }
@@ -214,11 +217,13 @@ int sandbox_changes(struct sandbox *sb, bool all, struct change_counts *ret, str
 	root = json_incref(json_array_get(trees, 0));
 	(void)json_array_remove(trees, 0);
 	if (json_array_size(trees) > 0)
-		rc = number_of_changes(sb->srv, json_incref(trees), &ret->mounted, err);
+		rc = number_of_changes(
+			sb->srv, json_incref(trees), &ret->mounted, &ret->applicable, err);
 	if (rc == 0 && ret->mounted > 0)
-		(void)number_of_changes(sb->srv, json_pack("[O]", root), &ret->elsewhere, &none);
+		(void)number_of_changes(
+			sb->srv, json_pack("[O]", root), &ret->elsewhere, NULL, &none);
 	else if (rc == 0 && all)
-		rc = number_of_changes(sb->srv, json_pack("[O]", root), &ret->elsewhere, err);
+		rc = number_of_changes(sb->srv, json_pack("[O]", root), &ret->elsewhere, NULL, err);
 	json_decref(trees);
 	json_decref(root);
 	return rc;

@@ -359,7 +359,9 @@ static void send_summary(struct run *r, bool kept, const struct change_counts *c
 		mishaps_told(r->sb->mishaps.denied), "failed", mishaps_told(r->sb->mishaps.failed));
 
 	if (changes != NULL) {
-		(void)json_object_set_new(summary, "changes", json_integer(changes->mounted));
+		(void)json_object_set_new(summary, "changes", json_integer(changes->applicable));
+		(void)json_object_set_new(
+			summary, "left_out", json_integer(changes->mounted - changes->applicable));
 		(void)json_object_set_new(summary, "elsewhere", json_integer(changes->elsewhere));
 	}
 	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "summary", summary));

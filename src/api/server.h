@@ -887,9 +887,9 @@ void images_tell_again(struct server *srv);
 
 /* --- diffs.c --- */
 
-/** struct change_counts - files of a sandbox that differ from what it started with: in its cow mounts, and in its root. */
+/** struct change_counts - files of a sandbox that differ from what it started with: in its cow mounts, of those that an apply would bring, and in its root. */
 struct change_counts {
-	int64_t mounted, elsewhere;
+	int64_t mounted, applicable, elsewhere;
 };
 
 /** sandbox_changes() - count them; @all: in its root, too, when no cow mount changed. Return: 0 or -errno with @err set. Context: waits. */

@@ -502,6 +502,14 @@ static bool lost_by_rename(struct plan *p, const struct change *c)
 	return p->above_dangles || (p->above_renamed && is_ours(p, c));
 }
 
+bool change_can_apply(const struct change *c)
+{
+	if (c->after->kind != FOUND_NONE && !plan_can_apply(c->after))
+		return false;
+	return c->kind != CHANGE_METADATA ||
+	       (c->after->st.st_mode & 07777) != (c->before->st.st_mode & 07777);
+}
+
 bool plan_can_apply(const struct found *f)
 {
 	return S_ISREG(f->st.st_mode) || S_ISLNK(f->st.st_mode) || S_ISDIR(f->st.st_mode);

@@ -77,6 +77,9 @@ bool plan_sets_mode(const struct plan *p, const struct change *c);
 /** plan_can_apply() - is it a file, link or directory? */
 bool plan_can_apply(const struct found *f);
 
+/** change_can_apply() - by what it is alone: does it bring, replace or remove something that plan_can_apply(), or another mode? */
+bool change_can_apply(const struct change *c);
+
 /** plan_origin() - handle of the host's file that @f was copied up from; "" when there is none. Free it. */
 char *plan_origin(const struct plan *p, const struct found *f);
 

@@ -2,6 +2,7 @@
 /** DOC: store/diffjob.c - the job `diff`. */
 #include "base/fault.h"
 #include "base/str.h"
+#include "store/apply_judge.h"
 #include "store/changes.h"
 #include "store/verbs.h"
 
@@ -9,13 +10,16 @@ struct one_tree {
 	struct changes *changes;
 	const char *target;
 	struct stack a, b;
+	json_int_t *applicable; /* counts those that an apply would bring */
 };
 
 static int on_change(const struct change *change, void *arg)
 {
 	struct one_tree *t = arg;
+	int rc = changes_add(t->changes, change, t->target, &t->a, &t->b);
 
-	return changes_add(t->changes, change, t->target, &t->a, &t->b);
+	*t->applicable += rc == 0 && change_can_apply(change);
+	return rc;
 }
 
 static int open_tree(struct job *job, const json_t *asked, struct changes *changes,
@@ -35,7 +39,8 @@ static int open_tree(struct job *job, const json_t *asked, struct changes *chang
 }
 
 /* All of them before the first is compared: until then what they name may not move. */
-static int diff_trees(struct job *job, struct changes *changes, struct err *err)
+static int diff_trees(
+	struct job *job, struct changes *changes, json_int_t *applicable, struct err *err)
 {
 	const json_t *trees = json_object_get(job->request, "trees"), *asked;
 	cleanup_free struct one_tree *all = calloc(json_array_size(trees), sizeof(*all));
@@ -45,6 +50,7 @@ static int diff_trees(struct job *job, struct changes *changes, struct err *err)
 	if (all == NULL)
 		abort();
 	json_array_foreach (trees, i, asked) {
+		all[i].applicable = applicable;
 		if (rc == 0)
 			rc = open_tree(job, asked, changes, &all[i], err);
 	}
@@ -68,7 +74,7 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 	cleanup(changes_free) struct changes changes = CHANGES_INIT;
 	const json_t *trees = json_object_get(job->request, "trees");
 	cleanup_fd int scratch = -1;
-	json_int_t n;
+	json_int_t n, applicable = 0;
 	int rc = job_number(job->request, "limit", CHANGES_DEFAULT, &changes.limit, err);
 
 	if (rc == 0 && (!json_is_array(trees) || json_array_size(trees) == 0))
@@ -79,7 +85,7 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 	changes.hash = job_flag(job->request, "hash", true);
 	(void)fault("store.diff.begun");
 	if (rc == 0)
-		rc = diff_trees(job, &changes, err);
+		rc = diff_trees(job, &changes, &applicable, err);
 	if (rc < 0)
 		return rc;
 	(void)fault("store.diff.compared");
@@ -87,6 +93,7 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 	rc = changes_send(&changes, job, &n);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "send the changes");
-	*ok = json_pack("{s:I, s:b}", "n", n, "truncated", changes.truncated);
+	*ok = json_pack("{s:I, s:I, s:b}", "n", n, "applicable", applicable, "truncated",
+		changes.truncated);
 	return 0;
 }

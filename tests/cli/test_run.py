@@ -149,6 +149,18 @@ def test_what_changed_elsewhere_is_counted_apart(instance, tmp):
     equal(boxes(instance), [])
 
 
+def test_what_an_apply_leaves_out_is_not_counted(instance, tmp):
+    """FIFOs, sockets, and owners alone. Such a sandbox is kept all the same."""
+    top = project(tmp)
+    others = "mkfifo pipe; chown 7 f; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'"
+    contains(instance.cay("run", "--", "sh", "-c", f"{others}; echo new > new; chmod 600 f", cwd=top).stderr, "2 files changed: cay diff ")
+    equal(len(json.loads(instance.cay("diff", "--json", cwd=top).stdout)["changes"]), 4)
+    forget(instance)
+    then = "cay diff named · cay start named · cay rm named"
+    equal(last_line(instance, top, script=others), f"nothing to apply: {then}")
+    equal(last_line(instance, top, script=f"{others}; touch ~/one"), f"nothing to apply, 1 elsewhere: {then}")
+
+
 def last_line(instance, top, *options, script="true", **more):
     """What a run of @script in a sandbox with the name `named` says at its end; the sandbox is removed."""
     done = instance.cay("run", "--name", "named", *options, "--", "sh", "-c", script, cwd=top, **more)

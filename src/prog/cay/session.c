@@ -130,14 +130,18 @@ static void put_files(struct buf *line, uint64_t n)
 static void put_kept(struct buf *line, const json_t *summary)
 {
 	uint64_t changes = cli_number(summary, "changes"),
-		 elsewhere = cli_number(summary, "elsewhere");
+		 elsewhere = cli_number(summary, "elsewhere"),
+		 left_out = cli_number(summary, "left_out");
 	bool known = json_is_integer(json_object_get(summary, "changes"));
 	const char *name = cli_string(summary, "name", "");
 
 	if (!known) {
 		buf_str(line, "kept, and what changed could not be found out");
-	} else if (changes > 0) {
-		put_files(line, changes);
+	} else if (changes + left_out > 0) {
+		if (changes > 0)
+			put_files(line, changes);
+		else
+			buf_str(line, "nothing to apply");
 		if (elsewhere > 0)
 			buf_fmt(line, ", %llu elsewhere", (unsigned long long)elsewhere);
 	} else if (elsewhere > 0) {
@@ -147,7 +151,7 @@ static void put_kept(struct buf *line, const json_t *summary)
 		buf_str(line, "nothing changed, kept");
 	}
 	buf_str(line, ": ");
-	if (!known || changes + elsewhere > 0)
+	if (!known || changes + left_out + elsewhere > 0)
 		buf_fmt(line, "cay diff %s · ", name);
 	buf_fmt(line, "cay %s %s · cay rm %s", changes > 0 ? "apply" : "start", name, name);
 }
