@@ -56,6 +56,8 @@ TEST(exec_takes_the_command_with_and_without_dashes)
 
 TEST(a_wrong_line_says_what_is_wrong)
 {
+	check(parse(VERB_IMAGE_IMPORT, WORDS("f.tar", "--name", "x")) < 0 && err.code == ERR_USAGE);
+	check_str(err.hint, "NAME is an argument: cay image import FILE|DIR [NAME]");
 	check(parse(VERB_RUN, WORDS("--no-such")) < 0 && err.code == ERR_USAGE);
 	check(strstr(err.msg, "--no-such") != NULL && strstr(err.hint, "cay run --help") != NULL);
 	check(parse(VERB_RUN, WORDS("--polcy=x")) < 0 && err.code == ERR_USAGE);

@@ -14,6 +14,11 @@ static int refuse_unknown(
 	const char *near = cli_flag_near(args->verb, name, n);
 	int rc = refuse(args, err, word, "unknown option");
 
+	/* of other verbs it is one */
+	if (n == 4 && memcmp(name, "name", n) == 0 &&
+		strstr(cli_verbs[args->verb].usage, "NAME") != NULL)
+		return err_hint(err, rc, "NAME is an argument: cay %s %s",
+			cli_verbs[args->verb].words, cli_verbs[args->verb].usage);
 	return near == NULL ? rc
 			    : err_hint(err, rc, "did you mean --%s? See cay %s --help", near,
 				      cli_verbs[args->verb].words);
