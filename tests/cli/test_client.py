@@ -825,6 +825,26 @@ def test_a_tree_is_sent_as_a_tar_that_others_read(tmp):
         equal(names["x/link"].linkname, "x" * 150)
 
 
+def test_a_file_of_several_names_is_sent_once(tmp):
+    top = os.path.join(tmp, "tree")
+    os.makedirs(os.path.join(top, "d"))
+    for name in ("f", "alone"):
+        with open(os.path.join(top, name), "w", encoding="utf-8") as f:
+            f.write("once")
+    for name in ("g", "d/" + "h" * 120):
+        os.link(os.path.join(top, "f"), os.path.join(top, name))
+    with fake.FakeCayd(tmp) as server:
+        server.on("PUT", "/v1/sandboxes/box/files", (204, None))
+        server.cay("cp", top, "box:/x")
+        request = server.requests[1]
+    with tarfile.open(fileobj=io.BytesIO(request.body)) as t:
+        equal(sorted(m.type for m in t.getmembers() if not m.isdir()), [tarfile.REGTYPE, tarfile.REGTYPE, tarfile.LNKTYPE, tarfile.LNKTYPE])
+        t.extractall(os.path.join(tmp, "there"))
+    there = os.path.join(tmp, "there", "x")
+    equal({os.stat(os.path.join(there, name)).st_nlink for name in ("f", "g", "d/" + "h" * 120)}, {3})
+    equal(os.stat(os.path.join(there, "alone")).st_nlink, 1)
+
+
 def until(condition, seconds=10):
     """Wait for something that another thread does."""
     deadline = time.monotonic() + seconds

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -17,6 +18,7 @@ struct sender {
 	void *context;
 	struct tree_sent *sent;
 	struct err *err;
+	json_t *linked; /* path in the archive by device and inode number: files of several names that were sent */
 	char bytes[PIECE];
 };
 
@@ -100,9 +102,25 @@ static void note_shorter(struct sender *s, const char *path)
 		s->sent->first = str_dup(path);
 }
 
+/* Return: under which name the file has been sent, borrowed; NULL: not yet, and it will be as @path. */
+static const char *sent_as(struct sender *s, const struct stat *st, const char *path)
+{
+	cleanup_free char *key = NULL;
+	json_t *first;
+
+	if (st->st_nlink < 2)
+		return NULL;
+	key = str_dupf("%llu:%llu", (unsigned long long)st->st_dev, (unsigned long long)st->st_ino);
+	first = json_object_get(s->linked, key);
+	if (first == NULL)
+		(void)json_object_set_new_nocheck(s->linked, key, json_string_nocheck(path));
+	return json_string_value(first);
+}
+
 static int send_file(struct sender *s, int dir, const char *name, const char *path)
 {
 	cleanup_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	const char *first;
 	struct stat st;
 	bool shorter = false;
 	uint64_t left;
@@ -114,6 +132,9 @@ static int send_file(struct sender *s, int dir, const char *name, const char *pa
 		s->sent->skipped++;
 		return 0;
 	}
+	first = sent_as(s, &st, path);
+	if (first != NULL)
+		return send_entry(s, '1', path, first, &st);
 	rc = send_entry(s, '0', path, "", &st);
 	for (left = (uint64_t)st.st_size; rc == 0 && left > 0;) {
 		size_t want = left < PIECE ? (size_t)left : PIECE;
@@ -215,9 +236,11 @@ int tree_send(const char *path, const char *name, tree_write_fn *write, void *co
 	s->context = context;
 	s->sent = sent;
 	s->err = err;
+	s->linked = json_object();
 	rc = send_directory(s, fd, name, 0);
 	if (rc == 0)
 		rc = write(context, end, sizeof(end));
+	json_decref(s->linked);
 	free(s);
 	return rc;
 }
