@@ -209,6 +209,7 @@ struct denied_name {
 	struct owner_search *whose; /* a reference */
 	enum outcome outcome;
 	const char *record; /* that was asked for; NULL: an address, or what no rule can name */
+	uint16_t type;
 	char name[DNS_NAME_MAX + 1];
 };
 
@@ -222,6 +223,10 @@ static void tell_denied(const struct denied_name *d, const struct owner *owner)
 		.type = record,
 		.address = "",
 		.owner = owner,
+		/* who looks a name up asks for its addresses of both kinds, and browsers for more */
+		.way = d->type == DNS_A      ? 0
+		       : d->type == DNS_AAAA ? 1
+					     : 2,
 		.reason = full ? "this sandbox has looked up as many names as it can have"
 			  : record != NULL ? "no rule of transport dns allows these records"
 					   : "no rule allows this name" };
@@ -262,6 +267,7 @@ static void name_denied(struct gateway *gw, const struct dns_query *q, enum outc
 	d->whose = whose;
 	d->outcome = outcome;
 	d->record = lookup_record(q->type);
+	d->type = q->type;
 	memcpy(d->name, q->name, sizeof(d->name));
 	str_utf8_tidy(d->name); /* any bytes may be asked for */
 	refusals_later(denied_main, d);

@@ -29,6 +29,8 @@ struct kind {
 	struct owner owner; /* its process only when it is that of all that are told next */
 	uint64_t more;      /* since the last event */
 	bool recent;        /* in this window */
+	uint64_t asked[REFUSAL_WAYS], most,
+		fresh; /* in each way; in one of them; of that in this window */
 };
 
 static struct kind kinds[KINDS_MAX];
@@ -59,6 +61,26 @@ static void tell(struct gateway *gw, const struct kind *k, uint64_t count)
 	gateway_event(gw, "net.denied", &k->owner, data);
 }
 
+/* As often as in the way in which it was asked for most: the others come beside it, or a little later. Return: is it once more? */
+static bool is_more(struct kind *k, unsigned int way)
+{
+	bool more = ++k->asked[way] > k->most;
+
+	k->most += more;
+	k->fresh += more;
+	return more;
+}
+
+/* What lacks in a way behind a window does not come any more, but that of the window. */
+static void catch_up(struct kind *k)
+{
+	for (size_t i = 0; i < REFUSAL_WAYS; i++) {
+		if (k->most - k->asked[i] > k->fresh)
+			k->asked[i] = k->most - k->fresh;
+	}
+	k->fresh = 0;
+}
+
 /* At the end of a window: what was counted in it; what was quiet is forgotten. */
 static void close_window(struct gateway *gw)
 {
@@ -73,6 +95,7 @@ static void close_window(struct gateway *gw)
 			kind_free(k);
 		k->more = 0;
 		k->recent = false;
+		catch_up(k);
 	}
 	if (untold > 0)
 		gateway_event(gw, "net.lost", NULL, json_pack("{s:I}", "n", (json_int_t)untold));
@@ -125,11 +148,13 @@ void refusals_add(struct gateway *gw, const struct refusal *r)
 
 	start_window(gw);
 	if (k != NULL) {
+		k->recent = true;
+		if (!is_more(k, r->way))
+			return;
 		if (k->more++ == 0)
 			k->owner = *r->owner;
 		else if (k->owner.pid != r->owner->pid)
 			k->owner.pid = 0;
-		k->recent = true;
 		return;
 	}
 	if (empty == NULL || gateway_congested(gw)) {
@@ -142,6 +167,7 @@ void refusals_add(struct gateway *gw, const struct refusal *r)
 		r->port, "reason", r->reason);
 	BUG_ON(empty->data == NULL);
 	empty->owner = *r->owner;
+	(void)is_more(empty, r->way);
 	tell(gw, empty, 1);
 }
 

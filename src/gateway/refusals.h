@@ -9,6 +9,7 @@
 
 #include "gateway/gateway.h"
 
+#define REFUSAL_WAYS       3
 #define REFUSALS_LATER_MAX 512 /* that ask whose they were, each with a stack of its own */
 
 /** struct refusal - all borrowed; "" and 0 where unknown. */
@@ -22,6 +23,8 @@ struct refusal {
 	uint16_t port;
 	const struct owner *owner;
 	const char *reason; /* a short sentence without names in it */
+	unsigned int
+		way; /* below %REFUSAL_WAYS: which of the ways to ask for the same thing, which is asked for in all of them at once and counts once */
 };
 
 /** refusals_add() - tell or count one. */

@@ -177,6 +177,24 @@ def test_records_that_no_rule_allows_are_told_as_such(instance, tmp):
         contains(instance.cay("net", box).stdout, f"denied      dns MX of web.example  {records}")
 
 
+def test_a_look_up_of_a_name_is_told_once(instance, tmp):
+    """A resolver asks for addresses of both kinds, a browser for HTTPS too. Who asks again is counted again."""
+    path = os.path.join(tmp, "policy.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"version": 1, "rules": []}, f)
+
+    def shown(*command):
+        return instance.at_terminal("run", "--no-cwd", "--rm", "--policy", path, "--", *command)[1]
+
+    def asked(*kinds):
+        return shown("/usr/bin/python3", "-c", INSIDE, json.dumps([("no.example", TYPES[k], False) for k in kinds]))
+
+    contains(shown("sh", "-c", "getent ahosts no.example; true"), "denied 1: no.example; allow with --allow no.example\r\n")
+    contains(asked("A", "AAAA", "HTTPS"), "denied 1: no.example;")
+    contains(asked("A", "AAAA", "AAAA", "A"), "denied 2: no.example \u00d72;")
+    contains(asked("AAAA", "AAAA", "AAAA"), "denied 3: no.example \u00d73;")
+
+
 def test_a_name_that_is_no_text(instance):
     """Labels may hold any bytes: such a name does not exist, which is told, and the gateway goes on."""
     with instance.sandbox(policy=json.dumps({"rules": [{"match": {"host": "web.example"}, "action": "allow"}]})) as box:
