@@ -49,7 +49,7 @@ if [ "$(id -u)" != 0 ]; then
 	exit 1
 fi
 
-echo "installing:$missing"
+echo "installing Debian packages, which can take minutes:$missing"
 log=$(mktemp)
 policy=/usr/sbin/policy-rc.d
 made_policy=
