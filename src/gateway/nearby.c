@@ -25,13 +25,21 @@ static void ask_for(struct netlink *nl, const struct in6_addr *address)
 	netlink_close(nl);
 }
 
-/* A network that the machine has an address in. Whoever made another route without a gateway (a tunnel, a provider's) knew what is there. */
+/*
+ * A network that the machine has an address in: said by the kernel, or by what asks for addresses, which may say it in the kernel's place (dhcpcd does). Whoever made another route without a
+ * gateway (a tunnel, a provider's) knew what is there.
+ */
+static bool is_of_address(const struct rtmsg *route)
+{
+	return route->rtm_protocol == RTPROT_KERNEL || route->rtm_protocol == RTPROT_RA ||
+	       route->rtm_protocol == RTPROT_DHCP;
+}
+
 static bool is_connected(const struct rtmsg *route, const void *attributes, size_t n)
 {
 	size_t size;
 
-	if (route->rtm_type != RTN_UNICAST ||
-		(route->rtm_protocol != RTPROT_KERNEL && route->rtm_protocol != RTPROT_RA))
+	if (route->rtm_type != RTN_UNICAST || !is_of_address(route))
 		return false;
 	return netlink_find(attributes, n, RTA_GATEWAY, &size) == NULL &&
 	       netlink_find(attributes, n, RTA_MULTIPATH, &size) == NULL;

@@ -30,12 +30,14 @@ NAMES = {
     "mapped.example": ["127.0.0.1"],
     "own.example": ["93.184.217.5"],
     "near.example": ["93.184.218.77"],
+    "leased.example": ["93.184.219.77"],
     "silent.example": ["95.0.0.1", "95.0.0.2", PUBLIC],
 }
 # of the world's machine itself, and of a network that it is in: public all the same
 OWN = ("addr add 93.184.217.5/32 dev lo", "addr add 2a00:bb::5/128 dev lo")
 NEAR = ("link add near type veth peer name far", "link set near up", "link set far up", "addr add 93.184.218.1/24 dev near",
-        "rule add pref 20 lookup local", "rule del pref 0", "rule add pref 10 to 93.184.218.0/24 lookup main")
+        "addr add 93.184.219.1/24 dev near noprefixroute", "route add 93.184.219.0/24 dev near proto dhcp scope link src 93.184.219.1",
+        "rule add pref 20 lookup local", "rule del pref 0", "rule add pref 10 to 93.184.218.0/23 lookup main")
 ALIASES = {"alias.example": "private.example"}
 # beside the addresses of IPv4, and answered before them; nothing comes back from what begins with one of SILENT
 SIX = {"sixless.example": [f"2606:4700::{i}" for i in range(1, 13)], "silent.example": [f"2a00:dead::{i}" for i in range(1, 9)]}

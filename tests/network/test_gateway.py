@@ -197,10 +197,11 @@ def test_private_addresses_are_not_dialled(tmp):
 @require("root")
 def test_what_is_near_is_not_dialled(tmp):
     """Public addresses that are the machine's own, or of a network that it is in: no firewall in front of it stands between."""
-    hosts = {"own.example": "a local address", "2a00:bb::5": "a local address", "near.example": "a local-network address"}
+    hosts = {"own.example": "a local address", "2a00:bb::5": "a local address", "near.example": "a local-network address",
+             "leased.example": "a local-network address"}
     policy = {"version": 1, "rules": [{"name": "near", "match": {"host": list(hosts), "port": 1234, "transport": "tcp"}, "action": "allow"}]}
     with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
-        equal(talk(instance, box, *(f"{h}/1234/canary" for h in hosts)), ["ConnectionResetError"] * 3)
+        equal(talk(instance, box, *(f"{h}/1234/canary" for h in hosts)), ["ConnectionResetError"] * 4)
         equal(outside.heard(kind="tcp"), [])
         for host, why in hosts.items():
             told = instance.wait_event("net.connection", box, lambda e, host=host: e["data"]["host"] == host)
