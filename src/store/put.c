@@ -9,6 +9,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "codec/tar.h"
+#include "store/copier.h"
 #include "store/tree.h"
 #include "store/verbs.h"
 #include "sys/cred.h"
@@ -284,6 +285,26 @@ static int tar_file(
 	return rc;
 }
 
+/* The sandbox has a mount between the two names. */
+static int copy_linked(int from, const char *last, int at, const char *name)
+{
+	cleanup_fd int in = openat(from, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	cleanup_fd int out = -1;
+	struct stat st;
+	int rc;
+
+	if (in < 0 || fstat(in, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EXDEV;
+	out = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	rc = out < 0 ? -errno : copier_data(in, out, false);
+	if (rc == 0 && (fchmod(out, st.st_mode & 07777) < 0 ||
+			       futimens(out, (struct timespec[2]){ st.st_atim, st.st_mtim }) < 0))
+		rc = -errno;
+	return rc;
+}
+
 static int tar_hardlink(const struct tar_entry *e, int dir, int at, const char *name)
 {
 	cleanup_free char *to = clean_path(e->link);
@@ -292,7 +313,9 @@ static int tar_hardlink(const struct tar_entry *e, int dir, int at, const char *
 
 	if (from < 0)
 		return -EINVAL;
-	return linkat(from, last, at, name, 0) < 0 ? -errno : 0;
+	if (linkat(from, last, at, name, 0) == 0)
+		return 0;
+	return errno == EXDEV ? copy_linked(from, last, at, name) : -errno;
 }
 
 static int make_special(const struct tar_entry *e, int dir, int at, const char *name)

@@ -340,6 +340,22 @@ def test_a_link_of_which_nothing_comes_takes_nothing_away(tmp):
             equal(f.read(), "hello\n")
 
 
+def test_names_of_one_file_with_a_mount_between_them(instance, tmp):
+    """No link leads from one file system to another: each name gets a file of its own."""
+    project, host = os.path.join(tmp, "project"), os.path.join(tmp, "host")
+    os.makedirs(os.path.join(project, "data"))
+    os.mkdir(host)
+    with open(os.path.join(project, "a"), "w", encoding="utf-8") as f:
+        f.write("hello\n")
+    os.chmod(os.path.join(project, "a"), 0o750)
+    for name in ("b", "data/c"):
+        os.link(os.path.join(project, "a"), os.path.join(project, name))
+    with instance.sandbox(mounts=[{"source": host, "target": "/root/project/data"}]) as box:
+        instance.cay("cp", project, f"{box}:/root/")
+        equal(instance.ok(box, "cd /root/project; cat a b data/c; stat -c %a a data/c; stat -c %h data/c; [ a -ef b ] && echo one"), "hello\n" * 3 + "750\n750\n1\none\n")
+        equal(instance.ok(box, "find /root/project -name '.cay*'"), "")
+
+
 @require("root")
 def test_hostile_tar(tmp):
     with Pool(tmp, "directory") as pool, Inside(tmp) as box:
