@@ -39,7 +39,13 @@ def gate(tmp):
     os.mkfifo(os.path.join(top, "gate"))
     os.chmod(os.path.join(top, "gate"), 0o666)
     held = os.open(os.path.join(top, "gate"), os.O_RDWR)
-    yield {"source": top, "target": "/p", "mode": "rw"}, lambda: os.close(held)
+
+    def open_gate():
+        with open(os.path.join(top, "opened"), "w", encoding="ascii"):
+            pass
+        os.replace(os.path.join(top, "opened"), os.path.join(top, "gate"))  # who comes later would wait for somebody who writes
+        os.close(held)
+    yield {"source": top, "target": "/p", "mode": "rw"}, open_gate
 
 
 @require("root")
