@@ -21,8 +21,8 @@
 #include <sys/stat.h>
 
 #define HOUSEKEEPING_MS  250
-#define DRAIN_NS         (60 * NS_PER_S)
-#define WRITE_NS         (20 * NS_PER_S) /* with the others less than systemd's patience */
+#define DRAIN_NS         (45 * NS_PER_S) /* with the others less than systemd's patience of 90 s */
+#define WRITE_NS         (20 * NS_PER_S)
 #define UNMOUNT_NS       (5 * NS_PER_S)
 #define UNMOUNT_AGAIN_NS (20 * NS_PER_MS)
 #define RETIRE_NS        (60 * NS_PER_S)
