@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import select
 import socket
 import struct
 import sqlite3
@@ -389,11 +390,17 @@ def test_who_looks_through_a_long_log_keeps_nobody_waiting(fresh):
     for name in os.listdir(place):
         os.chown(os.path.join(place, name), owner.st_uid, owner.st_gid)
     fresh.start()
-    for path, status in ("/v1/events/verify", b" 200 "), ("/v1/sandboxes/nowhere/events", b" 404 "):
+
+    def is_overtaken(path, status):
         with ask(fresh, path) as long, ask(fresh, "/v1/version") as short:
             assert b" 200 " in short.recv(65536), path
-            raises(BlockingIOError, long.recv, 1, socket.MSG_DONTWAIT)
+            overtaken = not select.select([long], [], [], 0)[0]
             assert status in long.recv(65536), path
+        return overtaken
+
+    for path, status in ("/v1/events/verify", b" 200 "), ("/v1/sandboxes/nowhere/events", b" 404 "):
+        # more than once: where the machine is busy we may be late to look
+        assert any(is_overtaken(path, status) for _ in range(5)), path
 
 
 def test_the_hash_is_sha256_of_the_chain(instance):
