@@ -116,7 +116,6 @@ def test_what_is_told_of_arguments_has_a_kibibyte_of_text(instance):
             assert whole or len(text) > 1000, len(text)
 
 
-@timeout(120)
 def test_a_long_value_is_shown_by_its_beginning(instance):
     """A script may be any length; --json has all of it."""
     script = "true " + "ä" * 3000
@@ -129,6 +128,7 @@ def test_a_long_value_is_shown_by_its_beginning(instance):
         contains(instance.cay("events", box, "--json").stdout, script)
 
 
+@timeout(120)
 def test_two_thousand_processes_give_two_thousand_starts_and_ends(instance):
     with instance.sandbox() as box:
         source = instance.get("/v1/doctor")["process_events"]
