@@ -212,7 +212,9 @@ static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, jso
 	json_int_t count = count_of(call->body);
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	json_t *asked = json_object_get(call->body, "live");
-	bool live = json_is_true(asked) || (asked == NULL && snapshot_has_processes(s));
+	bool live = json_is_true(asked) ||
+		    (asked == NULL && (snapshot_has_processes(s) ||
+					      (start && snapshot_has_lost_processes(s))));
 	bool joined = count > 1 || call->key != NULL;
 	int rc = 0;
 

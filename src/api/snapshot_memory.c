@@ -53,8 +53,10 @@ struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err 
 	if (l != NULL)
 		return l;
 	if (memory_of(s->doc) == NULL) {
-		(void)err_raise(err, ERR_STATE, "snapshot '%s' has no processes, or not any more",
-			snapshot_called(s));
+		(void)err_hint(err,
+			err_raise(err, ERR_STATE, "snapshot '%s' has no processes, or not any more",
+				snapshot_called(s)),
+			"its files are there: --files-only (in the API: live: false)");
 		return NULL;
 	}
 	l = memory_load(srv, memory_of(s->doc),

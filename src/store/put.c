@@ -285,7 +285,7 @@ static int tar_file(
 	return rc;
 }
 
-/* The sandbox has a mount between the two names. */
+/* The sandbox has a mount between the two names. Without set-id bits: it is root's inside, and whose the other one is by now is not known. */
 static int copy_linked(int from, const char *last, int at, const char *name)
 {
 	cleanup_fd int in = openat(from, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -299,7 +299,7 @@ static int copy_linked(int from, const char *last, int at, const char *name)
 		return -EXDEV;
 	out = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	rc = out < 0 ? -errno : copier_data(in, out, false);
-	if (rc == 0 && (fchmod(out, st.st_mode & 07777) < 0 ||
+	if (rc == 0 && (fchmod(out, st.st_mode & 01777) < 0 ||
 			       futimens(out, (struct timespec[2]){ st.st_atim, st.st_mtim }) < 0))
 		rc = -errno;
 	return rc;

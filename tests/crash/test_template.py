@@ -279,3 +279,16 @@ def test_a_rewind_to_lost_processes_ends_none(fresh):
         say(fresh, box, run, "on\n")
         equal((fresh.wait(box, run)["code"], fresh.output(box, run)), (0, b"ready\non\n"))
         fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": s, "files_only": True})
+
+
+@require("root", "cgroup2")
+def test_a_fork_without_its_processes_is_made_only_where_that_is_said(fresh):
+    with fresh.sandbox() as box:
+        start(fresh, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
+        s = lost(fresh, box)
+        error = raises(cay.ApiError, fresh.post, f"/v1/snapshots/{s}/fork", {})
+        equal(error.code, "state")
+        contains(error.hint, "--files-only")
+        fork = fresh.post(f"/v1/snapshots/{s}/fork", {"live": False})["sandboxes"][0]
+        equal(fresh.get(f"/v1/sandboxes/{fork['id']}/execs")["execs"], [])
+        fresh.call("DELETE", f"/v1/sandboxes/{fork['id']}?force=true")

@@ -310,7 +310,8 @@ static int serve(struct place *p, int lock, int ready_fd)
  */
 static bool replace(const struct place *p, int fd, pid_t *asked)
 {
-	cleanup_fd int lock = open_lock(p);
+	cleanup_fd int lock = open_lock(p), server = -1;
+	struct pollfd end = { .fd = fd };
 	struct ucred other = { 0 };
 	socklen_t n = sizeof(other);
 	char word[8] = "";
@@ -322,9 +323,13 @@ static bool replace(const struct place *p, int fd, pid_t *asked)
 		return true;
 	if (pread(lock, word, sizeof(word) - 1, 0) < 0 || str_eq(word, "kept"))
 		return false;
+	server = raw_pidfd_open(other.pid);
+	/* the number is its own for as long as it holds the connection */
+	if (server < 0 || poll(&end, 1, 0) != 0)
+		return true;
 	say(lock, "next");
 	*asked = other.pid;
-	return kill(other.pid, SIGTERM) == 0;
+	return raw_pidfd_kill(server, SIGTERM) == 0;
 }
 
 /*
