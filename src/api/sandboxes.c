@@ -303,12 +303,14 @@ json_int_t sandbox_uid_base(const struct sandbox *sb)
 static json_t *settings_without_effect(const struct sandbox *sb)
 {
 	const char *when = json_string_value(json_object_get(sb->doc, "checkpoint"));
-	json_t *none = json_array();
-	bool frozen = !str_eq(sb->srv->cgroup, "none");
+	json_t *none;
 
-	if (!frozen && when != NULL && str_eq(when, "each-exec"))
+	if (!str_eq(sb->srv->cgroup, "none"))
+		return NULL;
+	none = json_array();
+	if (when != NULL && str_eq(when, "each-exec"))
 		(void)json_array_append_new(none, json_string("checkpoint"));
-	if (!frozen && json_integer_value(json_object_get(sb->doc, "idle_ms")) != 0)
+	if (json_integer_value(json_object_get(sb->doc, "idle_ms")) != 0)
 		(void)json_array_append_new(none, json_string("idle_ms"));
 	if (json_array_size(none) == 0)
 		json_decref(TAKE_PTR(none));

@@ -5,7 +5,6 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <string.h>
-#include <sys/socket.h>
 
 int nearby_open(void)
 {
@@ -58,10 +57,7 @@ const char *nearby(int fd, const struct in6_addr *address)
 
 	netlink_init(&nl);
 	ask_for(&nl, address);
-	/* answered before send() returns */
-	n = send(fd, nl.bytes.p, nl.bytes.n, 0) < 0
-		    ? -1
-		    : recv(fd, &answer, sizeof(answer), MSG_DONTWAIT);
+	n = netlink_ask(&nl, fd, &answer, sizeof(answer));
 	netlink_fini(&nl);
 	if (n >= (ssize_t)sizeof(answer.head) && answer.head.nlmsg_type == NLMSG_ERROR)
 		return NULL; /* no way there: who dials hears so */

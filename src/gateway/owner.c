@@ -76,10 +76,7 @@ static ssize_t ask_kernel(int diag_fd, const struct owner_socket *s, char *answe
 
 	netlink_init(&nl);
 	ask_for(&nl, s);
-	/* answered before send() returns */
-	n = send(diag_fd, nl.bytes.p, nl.bytes.n, 0) < 0
-		    ? -1
-		    : recv(diag_fd, answer, size, MSG_DONTWAIT);
+	n = netlink_ask(&nl, diag_fd, answer, size);
 	netlink_fini(&nl);
 	return n;
 }

@@ -135,6 +135,13 @@ int netlink_talk(struct netlink *nl, int fd)
 	return rc;
 }
 
+ssize_t netlink_ask(const struct netlink *nl, int fd, void *ret, size_t size)
+{
+	if (send(fd, nl->bytes.p, nl->bytes.n, 0) < 0)
+		return -1;
+	return recv(fd, ret, size, MSG_DONTWAIT);
+}
+
 int netlink_socket(int protocol)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);

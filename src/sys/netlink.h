@@ -50,6 +50,9 @@ void netlink_nest_end(struct netlink *nl, size_t nest);
  */
 int netlink_talk(struct netlink *nl, int fd) attr_must_use;
 
+/** netlink_ask() - send all messages over @fd to the kernel, for one that it answers before send() returns. Return: bytes of the answer in @ret, or -1. */
+ssize_t netlink_ask(const struct netlink *nl, int fd, void *ret, size_t size) attr_must_use;
+
 /** netlink_socket() - a netlink socket of @protocol (NETLINK_*), close-on-exec. Return: descriptor or -errno. */
 int netlink_socket(int protocol) attr_must_use;
 

@@ -280,9 +280,9 @@ def test_what_cannot_be_counted_is_not_said_to_be_nothing(tmp):
     as_user(tmp, check)
 
 
-@require(*NEEDS)
-def test_what_cannot_be_frozen_is_named_as_the_user_names_it(tmp):
-    """Without a control group; and what there is to do is said."""
+@contextlib.contextmanager
+def without_group(tmp):
+    """An ordinary user's instance that has started, and has no control group."""
     with cay.ThrowawayUser() as user:
         group = cay.ThrowawayUser.group(user.pw_name)
         for folder in (os.path.join(group, "server"), group):
@@ -291,38 +291,35 @@ def test_what_cannot_be_frozen_is_named_as_the_user_names_it(tmp):
         instance = cay.Instance(tmp, user=user)
         try:
             instance.start()
-            with instance.sandbox(name="mine"):
-                for verb in ("pause", "suspend"):
-                    said = instance.cay(verb, "mine", want=125).stderr
-                    contains(said, f"{verb} sandbox 'mine'")
-                    contains(said, "without a control group nothing can be frozen")
-                    contains(said, "cay doctor")
+            yield instance
         finally:
             instance.close()
+
+
+@require(*NEEDS)
+def test_what_cannot_be_frozen_is_named_as_the_user_names_it(tmp):
+    """Without a control group; and what there is to do is said."""
+    with without_group(tmp) as instance, instance.sandbox(name="mine"):
+        for verb in ("pause", "suspend"):
+            said = instance.cay(verb, "mine", want=125).stderr
+            contains(said, f"{verb} sandbox 'mine'")
+            contains(said, "without a control group nothing can be frozen")
+            contains(said, "cay doctor")
 
 
 @require(*NEEDS)
 def test_settings_that_do_nothing_without_a_control_group_are_named(tmp):
     """Where they are asked for: no step would have a snapshot, and nothing be suspended."""
     said = "cay: warning: without a control group nothing can be frozen, so this does nothing: %s (cay doctor)\n"
-    with cay.ThrowawayUser() as user:
-        group = cay.ThrowawayUser.group(user.pw_name)
-        for folder in (os.path.join(group, "server"), group):
-            os.rmdir(folder)
-        os.chmod(tmp, 0o755)
-        instance = cay.Instance(tmp, user=user)
-        try:
-            instance.start()
-            both = ("--idle", "1h", "--checkpoint", "each-exec")
-            equal(instance.cay("create", "--name", "mine", *both).stderr, said % "--checkpoint each-exec, --idle")
-            equal(instance.get("/v1/sandboxes/mine")["settings_without_effect"], ["checkpoint", "idle_ms"])
-            equal(instance.cay("set", "mine", "--checkpoint", "none").stderr, said % "--idle")
-            equal(instance.cay("set", "mine", "--idle", "off").stderr, "")
-            assert "settings_without_effect" not in instance.get("/v1/sandboxes/mine")
-            contains(instance.cay("run", "--rm", "--no-cwd", *both, "--", "true").stderr, said % "--checkpoint each-exec, --idle")
-            instance.remove("mine")
-        finally:
-            instance.close()
+    with without_group(tmp) as instance:
+        both = ("--idle", "1h", "--checkpoint", "each-exec")
+        equal(instance.cay("create", "--name", "mine", *both).stderr, said % "--checkpoint each-exec, --idle")
+        equal(instance.get("/v1/sandboxes/mine")["settings_without_effect"], ["checkpoint", "idle_ms"])
+        equal(instance.cay("set", "mine", "--checkpoint", "none").stderr, said % "--idle")
+        equal(instance.cay("set", "mine", "--idle", "off").stderr, "")
+        assert "settings_without_effect" not in instance.get("/v1/sandboxes/mine")
+        contains(instance.cay("run", "--rm", "--no-cwd", *both, "--", "true").stderr, said % "--checkpoint each-exec, --idle")
+        instance.remove("mine")
 
 
 @require(*NEEDS)
