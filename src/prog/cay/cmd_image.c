@@ -4,10 +4,10 @@
 #include "prog/cay/cmd.h"
 #include "prog/cay/listing.h"
 #include "prog/cay/mount_spec.h"
+#include "prog/cay/temporary.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 
 static void put_image(struct table *t, const json_t *image, int64_t now_s)
 {
@@ -68,23 +68,12 @@ static int spool(struct cli *cli)
 	return TAKE_FD(fd);
 }
 
-/* The name of the spool while it has one. */
-static char spool_name[PATH_MAX];
-
-static void on_signal(int sig)
-{
-	(void)unlink(spool_name);
-	(void)raise(sig); /* by now it does what it would have done */
-}
-
 /*
- * Give the spool @fd a name, in @path, until unname_spool(), also where a signal ends us before: a rootless server reads it in a user namespace below ours,
+ * Give the spool @fd a name, in @path, until temporary_remove(), also where a signal ends us before: a rootless server reads it in a user namespace below ours,
  * and so may not look into our descriptors (ptrace(2), "Ptrace access mode checking").
  */
 static int name_spool(struct cli *cli, int fd, const char *cwd, char path[PATH_MAX])
 {
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-	const struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
 	struct id id = id_new();
 	char file[64], name[PATH_MAX];
 
@@ -93,16 +82,11 @@ static int name_spool(struct cli *cli, int fd, const char *cwd, char path[PATH_M
 			sizeof(name) ||
 		path_absolute(cwd, name, path) < 0)
 		return err_raise(&cli->err, ERR_USAGE, "'%s': no usable path", spool_dir());
-	(void)snprintf(spool_name, sizeof(spool_name), "%s", path);
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
-		struct sigaction before;
-
-		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-			(void)sigaction(signals[i], &action, NULL);
-	}
-	if (linkat(AT_FDCWD, file, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-		return err_raise_sys(&cli->err, -errno, "name a temporary file '%s'", path);
-	return 0;
+	temporary_keep(path);
+	if (linkat(AT_FDCWD, file, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+		return 0;
+	temporary_forget();
+	return err_raise_sys(&cli->err, -errno, "name a temporary file '%s'", path);
 }
 
 /* Standard input as a file at @path, which the server can read. Return: its descriptor or -errno. */
@@ -121,12 +105,6 @@ static int spool_for_server(struct cli *cli, const char *cwd, char path[PATH_MAX
 	if (str_eq(cli_string(server, "mode", ""), "rootless"))
 		rc = name_spool(cli, fd, cwd, path);
 	return rc < 0 ? rc : TAKE_FD(fd);
-}
-
-static void unname_spool(void)
-{
-	if (spool_name[0] != '\0')
-		(void)unlink(spool_name);
 }
 
 static int add_limits(struct cli *cli, json_t *body)
@@ -202,7 +180,7 @@ int cmd_image_import(struct cli *cli)
 		return err_raise_sys(&cli->err, -errno, "read '%s'", path);
 	}
 	rc = ask_for_import(cli, path, name, body, &image);
-	unname_spool();
+	temporary_remove();
 	if (rc < 0)
 		return rc;
 	if (cli->json)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay/copy.h"
+#include "prog/cay/temporary.h"
 #include "prog/cay/tree_receive.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 
 static ssize_t read_body(void *context, void *bytes, size_t n, struct err *err)
@@ -103,29 +103,6 @@ static int receive_into(struct cli *cli, const char *to)
 	return receive_bytes(cli, fd, false, to);
 }
 
-static const char *volatile half; /* what goes with a cay that is interrupted */
-
-static void on_interrupt(int sig)
-{
-	if (half != NULL)
-		(void)unlink(half);
-	(void)raise(sig);
-}
-
-/* A copy that is interrupted leaves no half of itself under another name. What is ignored stays so. */
-static void catch_interrupts(void)
-{
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-	const struct sigaction action = { .sa_handler = on_interrupt,
-		.sa_flags = (int)SA_RESETHAND };
-	struct sigaction now;
-
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
-		if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-			(void)sigaction(signals[i], &action, NULL);
-	}
-}
-
 /* The body to a new file that takes the place of @to when it is whole. */
 static int receive_new(struct cli *cli, const char *to)
 {
@@ -138,15 +115,14 @@ static int receive_new(struct cli *cli, const char *to)
 
 	if (fd < 0)
 		return err_raise_sys(&cli->err, -errno, "make '%s'", to);
-	half = temporary;
-	catch_interrupts();
+	temporary_keep(temporary);
 	rc = receive_bytes(cli, fd, true, to);
 	if (rc == 0 && (fchmod(fd, n > 0 ? strtoul(text, NULL, 8) & 0777 : 0644) < 0 ||
 			       rename(temporary, to) < 0))
 		rc = err_raise_sys(&cli->err, -errno, "write '%s'", to);
 	if (rc < 0)
 		(void)unlink(temporary);
-	half = NULL;
+	temporary_forget();
 	return rc;
 }
 
